@@ -100,7 +100,7 @@ class Report:
     def _command(self) -> str:
         words = [self.suite, *(["--quick"] if self.quick else [])]
         for name, value in self.options.items():
-            words += [] if value is None else [f"--{name}", str(value)]
+            words += [] if value is None else [f"--{name}"] if value is True else [f"--{name}", str(value)]
         return self.command or f"./scripts/bench.sh {shlex.join(words)}"
 
     def _to_json(self) -> dict[str, Any]:

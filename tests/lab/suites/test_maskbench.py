@@ -69,6 +69,29 @@ def test_maskbench_reports_all_figures(tmp_path: Path, figures: Figures) -> None
     assert not (tmp_path / "out" / "maskbench.part.jsonl").exists()
 
 
+def test_all_schemas_are_covered(tmp_path: Path, figures: Figures) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    write(data, "late", PERSON, (True, {"age": 36, "name": "Ada"}), (True, {"name": "Ada"}))
+    write(data, "wrong", PERSON, (True, {"age": 36}), (False, {"name": "Ada"}))
+    write(data, "unsupported", UNSUPPORTED, (True, "aa"), (False, "ab"))
+    found = figures("maskbench", "--data", str(data), "--all", "--jobs", "2")
+    expected = {"schemas": 3, "texts": 6, "refused": 1, "failed": 0, "valid_refused": 2}
+    expected |= {"valid_refused_any_order": 1, "invalid_accepted": 1, "pass_pct": 0}
+    assert {name: found[f"maskbench.all.{name}"] for name in expected} == expected
+    assert found["maskbench.all.pass_any_order_pct"] == pytest.approx(100 / 3, rel=1e-3)
+    assert found["maskbench.all.masks"] > 10
+    assert found["maskbench.all.worst_compile_fuel"] > 0 < found["maskbench.all.worst_mask_fuel"]
+    details = json.loads((out / "maskbench.json").read_text())["details"]
+    (cause,) = details["causes"]
+    assert "back-reference" in cause
+    assert sorted(details["valid_refused"]) == [
+        ["late", '{"age": 36, "name": "Ada"}', True],
+        ["wrong", '{"age": 36}', False],
+    ]
+    assert list(details["invalid_accepted"]) == ["wrong"]
+    assert len((out / "coverage.jsonl").read_text().splitlines()) == 4
+
+
 def test_interrupted_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
