@@ -157,3 +157,9 @@ def test_masks_near_the_maximum_length(least: int, host: Host, tmp_path: Path) -
     """Most tokens are longer than the rest of the string, and nearly all of these go on with no escape."""
     schema = {"type": "string", "minLength": least, "maxLength": 12}
     assert max(masks(host, tmp_path, schema, '"abcdefghijkl"')) < MAX_FOR_COUNTED
+
+
+def test_masks_of_strings_that_must_differ(host: Host, tmp_path: Path) -> None:
+    """Each character that fits makes another string, and only those of earlier items are forbidden."""
+    schema = {"type": "array", "items": {"type": "string", "maxLength": 12}, "uniqueItems": True}
+    assert max(masks(host, tmp_path, schema, '["abcdefghijkl", "abcdefghijkm"]')) < MAX_FOR_COUNTED

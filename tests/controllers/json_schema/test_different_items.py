@@ -6,16 +6,21 @@ import collections
 import functools
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from aicirt.wasm import Program
+from lab.oracles.grammars.walk import Controller
 from lab.oracles.json_schema.orders import NEGATED, ways
 from lab.oracles.json_schema.schema_engine import COMPACT, FLEXIBLE, SPACED, Engine, Refused
 from lab.oracles.json_schema.schemas import Schemas
 from lab.oracles.json_schema.values import LOSSY, mentions
+from lab.runners.host import Vocab
 from tests.controllers.json_schema.test_random import finished_walks
+from tests.thorough import cases
 
 TWO = {"a": {"enum": [1, 2]}, "b": {"type": "boolean"}}
 ITEMS: list[Any] = [
@@ -162,3 +167,50 @@ def test_long_arrays(engine: Engine) -> None:
     text = json.dumps(items, separators=(",", ":"))
     assert engine.accepts(text)
     assert not engine.accepts(text[:-1] + "," + json.dumps(items[17], separators=(",", ":")) + "]")
+
+
+SHORT = {"type": "string", "maxLength": 2}
+#: items in whose strings few characters fit, or a few texts
+NARROW: list[Any] = [
+    SHORT,
+    {"type": "string", "minLength": 1, "maxLength": 3},
+    {"type": "string", "pattern": "^[ab]{1,2}$"},
+    {"type": "string", "pattern": "^a*b?$"},
+    {"enum": ["a", "ab", "b", "\n", "é"]},
+    {"type": ["string", "integer"], "maxLength": 1},
+    {"type": "object", "properties": {"a": SHORT, "b": SHORT}, "additionalProperties": False},
+    {"type": "array", "items": SHORT, "uniqueItems": True, "maxItems": 2},
+    {"type": "object", "additionalProperties": SHORT, "minProperties": 2},
+]
+PIECES = ["ab", "ba", "aa", 'a"', 'ab"', 'b",', '", "', '"a', '"ab', '["', '"]', ": ", '": "', '{"']
+TOKENS = [*(piece.encode() for piece in [*PIECES, "\\n", "a\\", "é", "éa"]), b"\xc3", b"a\xc3"]
+VOCAB = Vocab([*(bytes([byte]) for byte in range(256)), *TOKENS, b"<eos>"], eos=[256 + len(TOKENS)])
+#: bytes of texts that come close to what fits
+LIKELY = set('ab", []{}:é'.encode())
+
+
+def appended(engine: Engine, state: int, text: bytes) -> int:
+    for byte in text:
+        state = engine.append(state, byte) if state else 0
+    return state
+
+
+@pytest.mark.parametrize("items", NARROW)
+def test_masks_near_the_end_of_strings(program: Callable[[str], Program], engine: Engine, items: Any) -> None:
+    """A token is allowed if its bytes are, one after the other: masks take many of them at once."""
+    schema = {"type": "array", "items": items, "uniqueItems": True}
+    engine.compile(schema, SPACED)
+    made = Controller(program("json_schema"), VOCAB, json.dumps({"schema": schema, "whitespace": "spaced"}))
+    for seed in range(cases(3, long=40)):
+        rng, guest, tokens, state = random.Random(seed), made.start(), list[int](), engine.initial()
+        for _ in range(40):
+            found = made.state(guest, tokens)
+            allowed = [token for token in VOCAB.text if appended(engine, state, made.bytes_of(token))]
+            assert found.tokens == allowed, (seed, found, allowed)
+            assert found.end == engine.may_end(state)
+            if not allowed:
+                break
+            likely = [token for token in allowed if LIKELY.issuperset(made.bytes_of(token))]
+            tokens = [rng.choice(likely if likely and rng.random() < 0.9 else allowed)]
+            state = appended(engine, state, made.bytes_of(tokens[0]))
+        guest.instance.close()

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -192,6 +194,19 @@ class Walk {
     stack_[node->depth() - 1] = Frame{.state = state};
     Start start(vocab_, 0, false, multibyte_);
     run(node, node + node->subtree_size(), start, on_exit);
+  }
+
+  /// Removes the tokens with which a text begins from where `state` and the text before do not allow it.
+  void check(State state, std::string_view text) {
+    const TrieNode* node = vocab_.nodes();
+    for (const char byte : text) {
+      const TrieNode* next = nullptr;
+      for (const TrieNode& child : Children(node))
+        if (child.byte() == static_cast<std::uint8_t>(byte)) next = &child;
+      if (next == nullptr) return;
+      node = next;
+      if (!try_append(f_, State(state), node->byte(), &state)) return drop_subtree(vocab_.order(), *node, bits_);
+    }
   }
 
   /// Returns whether it costs less to repeat the walk than to keep its result.
@@ -491,6 +506,20 @@ void visit_inner(F& f, std::uint32_t inner, TokenSet& out, Visit visit) {
   visit_twin(f, inner, out, visit);
 }
 
+/// Adds the tokens below an exit from the inner state of `state`.
+template <HasInner F>
+void below_exit(F& f, typename F::State state, const Exit& exit, Walk<F>& walk) {
+  const Vocabulary& vocab = vocabulary();
+  const TrieNode* const node = vocab.nodes() + exit.node;
+  if constexpr (HasDoubts<F>)
+    if (f.by_text(state)) {
+      for (const char byte : vocab.token(vocab.order()[node->first()]).substr(0, node->depth() - 1))
+        if (!try_append(f, typename F::State(state), static_cast<std::uint8_t>(byte), &state)) return;
+      return walk.below(node, state, kNoExits);
+    }
+  walk.below(node, f.outer(state, exit.above), kNoExits);
+}
+
 /// Adds the tokens at and below a node at which a terminal begins, from the inner mask in front of this terminal.
 template <HasRestart F>
 void add_restarted(F& f, typename F::State restarted, const TrieNode* node, Walk<F>& walk, TokenSet& out) {
@@ -521,9 +550,12 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
           large.push_back(exit);
           return;
         }
-      walk.below(node, f.outer(state, exit.above), detail::kNoExits);
+      detail::below_exit(f, state, exit, walk);
     };
     if (inner != 0) detail::visit_inner(f, inner, out, visit);
+    if constexpr (HasDoubts<F>)
+      if (inner != 0)
+        for (const std::string& text : f.doubts(state)) walk.check(state, text);
     if constexpr (HasRestart<F>)
       for (const Exit& exit : large) {
         const TrieNode* node = nodes + exit.node;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "aici/cfg/parser.hpp"
+#include "aici/vocabulary.hpp"
 
 namespace aici::cfg {
 
@@ -163,20 +164,24 @@ Arrays::Id Arrays::add(Id from, std::uint8_t byte, std::uint32_t state) {
     ends = next.depth == 0 && (byte == ',' || (byte == ':' && !in_value));
   }
   if (ends) {
-    const std::uint64_t hash = hash_json(item(from));
+    const std::string text = item(from);
+    const std::uint64_t hash = hash_json(text);
     for (Id id = next.items; id != kNone; id = items_[id].before)
       if (items_[id].hash == hash) next.life = Life::kDead;
-    if (next.life != Life::kDead) {
-      items_.push_back({next.items, count(from) + 1, hash});
-      next.items = static_cast<Id>(items_.size() - 1);
-    }
+    if (next.life != Life::kDead) next.items = add_item(next.items, hash, text);
     next.size = byte == ':' ? kInValue : 0;
   }
   if (next.life != Life::kDead && (next.left || next.size == kInValue)) next.life = Life::kAlive;
   return insert(next, true);
 }
 
-/// Returns the text of the item so far.
+Arrays::Id Arrays::add_item(Id before, std::uint64_t hash, std::string_view text) {
+  const std::uint32_t number = before == kNone ? 1 : items_[before].number + 1;
+  items_.push_back({before, number, hash, static_cast<std::uint32_t>(texts_.size()), static_cast<std::uint32_t>(text.size())});
+  texts_ += text;
+  return static_cast<Id>(items_.size() - 1);
+}
+
 std::string Arrays::item(Id id) const {
   std::string text(at(id).size == kInValue ? 0 : at(id).size, '\0');
   for (std::size_t i = text.size(); i-- > 0; id = at(id).before) text[i] = static_cast<char>(at(id).byte);
@@ -184,14 +189,11 @@ std::string Arrays::item(Id id) const {
 }
 
 Arrays::Id Arrays::copy(const Arrays& from, Id id, std::uint32_t state) {
-  std::vector<std::uint64_t> hashes;
-  for (Id item = from.at(id).items; item != kNone; item = from.items_[item].before)
-    hashes.push_back(from.items_[item].hash);
+  std::vector<Item> old;
+  for (Id item = from.at(id).items; item != kNone; item = from.items_[item].before) old.push_back(from.items_[item]);
   Id items = kNone;
-  for (std::size_t i = hashes.size(); i-- > 0;) {
-    items_.push_back({items, items == kNone ? 1 : items_[items].number + 1, hashes[i]});
-    items = static_cast<Id>(items_.size() - 1);
-  }
+  for (std::size_t i = old.size(); i-- > 0;)
+    items = add_item(items, old[i].hash, std::string_view(from.texts_).substr(old[i].first, old[i].size));
   // nothing is appended to the positions before: only their bytes matter
   Id before = kNone;
   const std::string text = from.item(id);
@@ -214,9 +216,11 @@ constexpr std::uint32_t kMaxSteps = 2000, kMinSteps = 16;
 /// Number of positions before a position where its state is looked for.
 constexpr std::size_t kLookBack = 64;
 
-/// Returns all bytes, first those that complete most texts.
+constexpr bool is_blank(unsigned byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
+
+/// Returns all bytes, first those that complete most texts, and blanks last.
 constexpr std::array<std::uint8_t, 256> bytes_to_try() {
-  constexpr std::string_view kFirst = "\"]},: 1234567890.-tfnaze";
+  constexpr std::string_view kFirst = "\"]},:1234567890.-tfnaze";
   std::array<std::uint8_t, 256> order{};
   std::array<bool, 256> used{};
   std::size_t size = 0;
@@ -225,15 +229,30 @@ constexpr std::array<std::uint8_t, 256> bytes_to_try() {
     used[byte] = true;
   };
   for (const char c : kFirst) add(static_cast<std::uint8_t>(c));
-  for (unsigned i = 0; i < 256; i++) add(0x20 + i < 256 ? 0x20 + i : i - 0xE0);
+  for (unsigned i = 0; i < 256; i++)
+    if (const unsigned byte = 0x20 + i < 256 ? 0x20 + i : i - 0xE0; !is_blank(byte)) add(byte);
+  for (const char c : std::string_view(" \n\t\r")) add(static_cast<std::uint8_t>(c));
   return order;
 }
 constexpr std::array<std::uint8_t, 256> kOrder = bytes_to_try();
 
-/// Returns whether a position is after a blank outside of strings, which changes no value.
-bool is_blank(const Arrays::Position& at) {
-  const bool blank = at.byte == ' ' || at.byte == '\n' || at.byte == '\t' || at.byte == '\r';
-  return blank && !at.quoted && at.before != Arrays::kNone;
+/// Returns whether more than `count` different characters are of these kinds.
+bool has_more(Signature kinds, std::uint32_t count) {
+  const ByteClasses classes = vocabulary().classes();
+  std::uint32_t found = (kinds & kWellFormedUtf8) != 0 ? 0x10000 : 0;
+  for (unsigned byte = 0; byte < 0x80 && found <= count; byte++) found += kinds >> classes.of[byte] & 1;
+  return found > count;
+}
+
+/// Calls `visit` with each string of a text in JSON, with its quotes; the last one may lack its end.
+template <class Visit>
+void each_string(std::string_view text, Visit visit) {
+  for (std::size_t at = 0; (at = text.find('"', at)) != std::string_view::npos;) {
+    const std::size_t first = at++;
+    while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+    at = std::min(at + 1, text.size());
+    visit(text.substr(first, at - first));
+  }
 }
 
 }  // namespace
@@ -266,11 +285,14 @@ Arrays::Id Engine::step_in_array(Arrays::Id from, std::uint8_t byte) {
 bool Engine::lives_for_sure(Arrays::Id position) {
   const Arrays::Position& at = arrays_.at(position);
   if (at.life != Arrays::Life::kUnknown) return at.life == Arrays::Life::kAlive;
-  // the first item cannot be equal to another, and a text without limit can become longer than those of all others
-  return at.items == Arrays::kNone || loop_in_array(position).signature != 0;
+  // the first item cannot be equal to another, a text without limit can become longer than those of all others, and
+  // only a string of an earlier item makes items equal
+  return at.items == Arrays::kNone || loop_in_array(position).signature != 0 ||
+         (at.quoted && doubts(kInArray | position).empty());
 }
 
-/// Searches for a text that completes the item: a walk in depth that avoids going in circles.
+/// Searches for a text that completes the item: a walk in depth that avoids going in circles. Blanks outside of strings
+/// change no value, so they are tried only where nothing else is allowed.
 bool Engine::lives(Arrays::Id first) {
   using Life = Arrays::Life;
   if (lives_for_sure(first)) return true;
@@ -278,27 +300,10 @@ bool Engine::lives(Arrays::Id first) {
   struct Level {
     Arrays::Id position;
     unsigned tried = 0;
-    /// Whether the search left out a position for one that has not been decided.
-    bool open = false;
+    /// Whether a byte is allowed that is no blank outside of strings.
+    bool goes_on = false;
   };
   std::vector<Level> path{{first}};
-  std::vector<Arrays::Id> blanks;
-  // positions with the same state that differ only in blanks have the same fate: returns one that is known already
-  const auto twin = [&](Arrays::Id position) {
-    if (!is_blank(arrays_.at(position))) return Arrays::kNone;
-    const auto before_blanks = [&](Arrays::Id id) {
-      while (is_blank(arrays_.at(id))) id = arrays_.at(id).before;
-      return id;
-    };
-    const Arrays::Id before = before_blanks(position);
-    const State state = arrays_.at(position).state;
-    if (arrays_.at(before).state == state) return before;
-    for (const Arrays::Id other : blanks)
-      if (arrays_.at(other).state == state && before_blanks(other) == before) return other;
-    blanks.push_back(position);
-    return Arrays::kNone;
-  };
-  twin(first);
   // on a circle, each round gives another text
   const std::size_t most_rounds = arrays_.count(first) + 1;
   const auto goes_round = [&](State state) {
@@ -309,25 +314,22 @@ bool Engine::lives(Arrays::Id first) {
   };
   const std::uint32_t most_steps = std::max(kMaxSteps >> std::min(4 * array_level_, 16u), kMinSteps);
   for (std::uint32_t steps = 0; !path.empty();) {
-    const Arrays::Id from = path.back().position;
-    if (path.back().tried == kOrder.size()) {
-      const bool open = path.back().open;
+    Level& level = path.back();
+    const Arrays::Id from = level.position;
+    if (level.tried == kOrder.size()) {
       path.pop_back();
-      if (open && !path.empty())
-        path.back().open = true;
-      else
-        arrays_.at(from).life = Life::kDead;
+      arrays_.at(from).life = Life::kDead;
       continue;
     }
-    const Arrays::Id next = step_in_array(from, kOrder[path.back().tried++]);
-    if (next == Arrays::kNone || arrays_.at(next).life == Life::kDead) continue;
-    const Arrays::Id like = twin(next);
-    if (like != Arrays::kNone && arrays_.at(like).life != Life::kAlive) {
-      path.back().open |= arrays_.at(like).life == Life::kUnknown;
-      continue;
-    }
-    if (like != Arrays::kNone || arrays_.item_ended(next) || lives_for_sure(next)) {
-      for (const Level& level : path) arrays_.at(level.position).life = Life::kAlive;
+    const std::uint8_t byte = kOrder[level.tried++];
+    const bool blank = is_blank(byte) && !arrays_.at(from).quoted;
+    if (blank && level.goes_on) continue;
+    const Arrays::Id next = step_in_array(from, byte);
+    if (next == Arrays::kNone) continue;
+    level.goes_on |= !blank;
+    if (arrays_.at(next).life == Life::kDead) continue;
+    if (arrays_.item_ended(next) || lives_for_sure(next)) {
+      for (const Level& above : path) arrays_.at(above.position).life = Life::kAlive;
       return true;
     }
     if (++steps > most_steps) {
@@ -339,13 +341,42 @@ bool Engine::lives(Arrays::Id first) {
   return false;
 }
 
-/// Only in strings, and only if the loop has no limit: then any text in it leads to a position that is alive.
+/// Only in strings, and only where any text of the loop leads to a position that is alive: in the first item, in a loop
+/// without limit, and before the last character that fits, if there are more characters than items.
 Engine::Loop Engine::loop_in_array(Arrays::Id position) {
   constexpr Loop kNone{0, kUnlimited};
   const Arrays::Position at = arrays_.at(position);
   if (!at.quoted || at.escaped || at.left) return kNone;
-  const Loop found = loop(at.state);
-  return found.length == kUnlimited ? found : kNone;
+  Loop found = loop(at.state);
+  if (found.length == kUnlimited || at.items == Arrays::kNone) return found;
+  if (found.length == 0 || !has_more(found.signature, arrays_.count(position))) return kNone;
+  found.length--;
+  return found;
+}
+
+/// Within a string, the text that is allowed is that of the terminal, but for `doubts`.
+std::uint32_t Engine::inner_in_array(Arrays::Id position) const {
+  const Arrays::Position& at = arrays_.at(position);
+  return at.quoted && !at.escaped && !at.left ? inner(at.state) : 0;
+}
+
+/// A string makes its item equal to an earlier one only if that has the same string: returns the rest of each string of
+/// earlier items that begins as the one that is being read.
+std::vector<std::string> Engine::doubts(State state) const {
+  if (!in_array(state) || state >= kMixed) return {};
+  const Arrays::Id position = position_of(state);
+  std::vector<std::string> found = doubts(arrays_.at(position).state);
+  if (arrays_.at(position).items == Arrays::kNone) return found;
+  const std::string text = arrays_.item(position);
+  std::string_view now;
+  each_string(text, [&](std::string_view string) { now = string; });
+  if (now.empty()) return found;  // in the value of a property, where only names count
+  arrays_.each_item(position, [&](std::string_view item) {
+    each_string(item, [&](std::string_view string) {
+      if (string.size() > now.size() && string.starts_with(now)) found.emplace_back(string.substr(now.size()));
+    });
+  });
+  return found;
 }
 
 }  // namespace aici::cfg

@@ -59,7 +59,11 @@ class Engine {
   std::vector<Capture> captures(std::string_view text);
   float temperature(State state);
   /// A state with one reading is inside its terminals as far as the scanner is.
-  std::uint32_t inner(State state) const { return state < kSeveral ? scanner_of(state) : 0; }
+  std::uint32_t inner(State state) const {
+    return state < kSeveral ? scanner_of(state) : in_array(state) && state < kMixed ? inner_in_array(position_of(state)) : 0;
+  }
+  bool by_text(State state) const { return in_array(state) && inner(state) != 0; }
+  std::vector<std::string> doubts(State state) const;
   State outer(State state, std::uint32_t inner) const { return pack(column_of(state), inner); }
   Scanner& scanner() { return scanner_; }
   bool well_formed() const { return well_formed_; }
@@ -140,6 +144,7 @@ class Engine {
   bool lives(Arrays::Id position);
   bool lives_for_sure(Arrays::Id position);
   Loop loop_in_array(Arrays::Id position);
+  std::uint32_t inner_in_array(Arrays::Id position) const;
 
   /// A reading that is kept while all others are dropped.
   struct Kept {
@@ -293,6 +298,8 @@ class Parser {
   std::uint32_t inner(State state) const { return engine_->inner(state); }
   Inside inside() { return Inside(*engine_); }
   State outer(State state, std::uint32_t inner) const { return engine_->outer(state, inner); }
+  bool by_text(State state) const { return engine_->by_text(state); }
+  std::vector<std::string> doubts(State state) const { return engine_->doubts(state); }
   InnerMasks& inner_masks() { return engine_->inner_masks(); }
   /// Between masks: forgets columns and states if there are many.
   bool compact(State* state) { return engine_->compact(state); }
@@ -312,7 +319,7 @@ Parser make_or_fail(Grammar grammar, Rule start);
 
 static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);
 static_assert(HasTokens<Parser> && HasTemperature<Parser> && HasCaptures<Parser>);
-static_assert(HasCompact<Parser> && HasFailure<Parser> && HasInner<Parser>);
+static_assert(HasCompact<Parser> && HasFailure<Parser> && HasDoubts<Parser>);
 static_assert(HasWellFormed<Parser> && HasWellFormed<Inside> && HasSimilar<Inside> && HasNextBytes<Inside> &&
               HasTwin<Inside> && HasRareNodes<Inside> && HasRareNodes<Parser>);
 

@@ -193,4 +193,14 @@ concept HasRestart = HasInner<F> && requires(F& f, typename F::State state, std:
   { f.restart(state, byte) } -> std::same_as<typename F::State>;
 };
 
+/// Optional with HasInner, for states to which more than the inner state matters:
+///
+///   by_text(state)   whether a state that is as far as an inner state is found by appending the text up to there
+///   doubts(state)    texts: tokens that they begin with may be forbidden although the inner state allows them
+template <class F>
+concept HasDoubts = HasInner<F> && requires(F& f, typename F::State state) {
+  { f.by_text(state) } -> std::same_as<bool>;
+  { f.doubts(state) } -> std::same_as<std::vector<std::string>>;
+};
+
 }  // namespace aici

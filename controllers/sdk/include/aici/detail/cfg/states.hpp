@@ -116,7 +116,15 @@ class Arrays {
 
   std::size_t size() const { return positions_.size(); }
   std::size_t bytes() const {
-    return positions_.size() * sizeof(Position) + items_.size() * sizeof(Item) + ids_.bytes();
+    return positions_.size() * sizeof(Position) + items_.size() * sizeof(Item) + texts_.size() + ids_.bytes();
+  }
+  /// Returns the text of the item so far.
+  std::string item(Id id) const;
+  /// Calls `visit` with the text of each item before this one.
+  template <class Visit>
+  void each_item(Id id, Visit visit) const {
+    for (Id item = at(id).items; item != kNone; item = items_[item].before)
+      visit(std::string_view(texts_).substr(items_[item].first, items_[item].size));
   }
   /// Copies a position of another object, with another state.
   Id copy(const Arrays& from, Id id, std::uint32_t state);
@@ -126,13 +134,16 @@ class Arrays {
     Id before;
     std::uint32_t number;
     std::uint64_t hash;
+    /// The place of its text in `texts_`.
+    std::uint32_t first, size;
   };
 
   Id insert(const Position& position, bool findable);
-  std::string item(Id id) const;
+  Id add_item(Id before, std::uint64_t hash, std::string_view text);
 
   std::vector<Position> positions_;
   std::vector<Item> items_;
+  std::string texts_;
   HashIndex ids_;
 };
 
