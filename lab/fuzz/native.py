@@ -15,7 +15,8 @@ from aicirt.vocab.image import build_image
 from lab import ROOT
 
 _HERE = Path(__file__).parent / "native"
-_SDK = ROOT / "controllers" / "sdk"
+_CONTROLLERS = ROOT / "controllers"
+_SDK = _CONTROLLERS / "sdk"
 _SANITIZERS = "address,undefined"
 _FLAGS = (
     *("-O1", "-gline-tables-only", "-std=c++20", f"-fsanitize=fuzzer-no-link,{_SANITIZERS}", "-w"),
@@ -56,11 +57,22 @@ class NoCompiler(Exception):
 
 def build(controller: str) -> Path:
     """Returns the fuzz target of a controller. Builds it unless the cache has it. Raises NoCompiler."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "fuzz"
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / ".lock").open("w") as lock:
+    clang = _compiler()
+    program = _program(controller, clang)
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with (program.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _build(controller, cache, _compiler())
+        return program if program.exists() else _build(controller, program, clang)
+
+
+def is_built(controller: str) -> bool:
+    """Tells whether the cache has the fuzz target of a controller as its sources are. Raises NoCompiler."""
+    return _program(controller, _compiler()).exists()
+
+
+def _program(controller: str, clang: Path) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "fuzz"
+    return cache / f"{controller}-{_digest(clang, _CONTROLLERS / controller)}"
 
 
 def _compiler() -> Path:
@@ -70,11 +82,8 @@ def _compiler() -> Path:
     return Path(done.stdout.strip()) / "bin" / "clang++"
 
 
-def _build(controller: str, cache: Path, clang: Path) -> Path:
-    folder = ROOT / "controllers" / controller
-    program = cache / f"{controller}-{_digest(clang, folder)}"
-    if program.exists():
-        return program
+def _build(controller: str, program: Path, clang: Path) -> Path:
+    folder, cache = _CONTROLLERS / controller, program.parent
     for old in cache.glob(f"{controller}-*"):
         old.unlink()
     own = [path for path in sorted(folder.glob("*.cpp")) if path.name != f"{controller}.cpp"]
