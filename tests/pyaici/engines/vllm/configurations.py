@@ -183,7 +183,12 @@ def is_run(item: pytest.Item) -> bool:
         return not own and item.get_closest_marker("real_worker") is None
     if item.get_closest_marker("simulated_worker") is not None:
         return False
-    return is_thorough() or name not in SIMULATED_ONLY
+    if is_thorough():
+        return True
+    # --quick runs no simulated worker
+    named = {arg.partition("::")[0].rpartition("/")[2] for arg in item.config.args}
+    chosen = item.config.getoption("quick") or item.path.name in named
+    return name not in SIMULATED_ONLY and (chosen or item.get_closest_marker("any_worker") is None)
 
 
 def kept_for(item: pytest.Item) -> str:

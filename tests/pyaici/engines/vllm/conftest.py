@@ -50,6 +50,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "configuration(name): the engine of a test, see configurations.py")
     config.addinivalue_line("markers", "real_worker: a test that a simulated worker cannot pass")
     config.addinivalue_line("markers", "simulated_worker: a test of the simulated worker")
+    config.addinivalue_line(
+        "markers", "any_worker: a test that a worker cannot change; vLLM's own has it with --thorough"
+    )
     config.addinivalue_line("markers", "xdist_group(name): of pytest-xdist, which may be absent")
     for category in ("DeprecationWarning", "FutureWarning"):
         for module in ("torch", "vllm", "xgrammar"):

@@ -15,7 +15,7 @@ from pyaici.engines.engine import GenerationResult, Request
 from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 
 CONTROLLERS = Path(__file__).resolve().parents[4] / "controllers"
 LANGUAGES = {".py": "pyctrl", ".js": "jsctrl"}

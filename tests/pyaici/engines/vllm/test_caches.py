@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.pyaici.engines.vllm.cache_models import KINDS
-from tests.pyaici.engines.vllm.configurations import Models, thorough
+from tests.pyaici.engines.vllm.configurations import Models
 from tests.pyaici.engines.vllm.requests import generate, parameters
+from tests.thorough import also
 
 pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
 
@@ -41,8 +42,11 @@ def on_transformers(folder: Path, texts: list[tuple[list[int], list[int]]]) -> l
         ]
 
 
-CONFIGURATIONS = [f"{kind}-async" for kind in KINDS] + [
-    name for kind in KINDS for name in thorough(f"{kind}-sync")
+#: those of two kinds of layers have the caches of the others
+CONFIGURATIONS = [
+    *(f"{kind}-async" for kind in KINDS if kind.endswith("full attention")),
+    *also(*(f"{kind}-async" for kind in KINDS if not kind.endswith("full attention"))),
+    *also(*(f"{kind}-sync" for kind in KINDS)),
 ]
 
 

@@ -15,7 +15,7 @@ from pyaici.engines.vllm.scheduling import driver
 from pyaici.scripting.script import LANGUAGE_NAMES, interpreter_file, read_request
 from tests.pyaici.engines.vllm.requests import driver_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 PROMPT = list(range(1000, 1040))
 SOURCE = """
 from aici import *

@@ -19,7 +19,7 @@ from tests.pyaici.engines.vllm.requests import FRANCE, parameters, scheduler_of
 from tests.pyaici.engines.vllm.test_engine import replay
 from tests.thorough import also, cases
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 
 REQUESTS = [
     Request(FRANCE, "register", "0", n=3, max_tokens=4),

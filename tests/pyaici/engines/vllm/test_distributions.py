@@ -13,7 +13,7 @@ from pyaici.engines.batching.histories import EngineModel, log_softmax
 from pyaici.engines.engine import FinishReason, Request, run_to_end
 from tests.pyaici.engines.vllm.requests import FRANCE
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 
 
 def test_distributions_equal_those_on_transformers(llm: Any, hf: Any) -> None:

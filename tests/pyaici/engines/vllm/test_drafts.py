@@ -14,7 +14,8 @@ from tests.pyaici.engines.vllm.configurations import ConfiguredEngines
 from tests.pyaici.engines.vllm.requests import counter, driver_of, generate, parameters
 
 # most tests use the whole default model, since a shallow one is not predictable
-pytestmark = [pytest.mark.slow, pytest.mark.configuration("whole-drafts")]
+#: test_rows.py has drafts with vLLM's own worker
+pytestmark = [pytest.mark.slow, pytest.mark.any_worker, pytest.mark.configuration("whole-drafts")]
 
 PEOPLE = {
     "type": "array",

@@ -30,7 +30,6 @@ from pyaici.engines.engine import (
 )
 from pyaici.scripting.script import read_request
 from pyaici.toolchain import build_controller
-from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, counter
 from tests.thorough import also, cases
 
@@ -276,7 +275,7 @@ def test_cancelling_a_request_ends_all_its_forks(engine: VllmEngine) -> None:
     assert not engine.busy
 
 
-@pytest.mark.parametrize("configuration", ["changing-daemon", *thorough("sync-changing-daemon")])
+@pytest.mark.parametrize("configuration", ["changing-daemon", *also("sync-changing-daemon")])
 def test_late_answers_change_no_seeded_token(
     engine: VllmEngine, change_daemon: Callable[..., Runtime], tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from tests.pyaici.engines.vllm.requests import (
     texts,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from pyaici.engines.engine import FinishReason, Request
 from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 
 #: arguments of the guest. Held end tokens: removed, kept, or part of a splice. End tokens that are not held.
 #: A stop after an end token. Results that depend on all reports, with and without flags that skip callbacks

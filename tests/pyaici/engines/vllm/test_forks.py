@@ -10,7 +10,7 @@ import pytest
 from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, driver_of, parameters, texts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 
 STORY = "Once upon a time"
 

@@ -12,7 +12,7 @@ from pyaici.engines.engine import Request
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, counter, ends, generate, parameters, texts
 from tests.thorough import also
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 
 #: prompt, argument. The controller removes: tokens of one block, of several blocks, and all but a few, in the
 #: fourth case without appending text

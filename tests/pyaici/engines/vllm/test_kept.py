@@ -15,7 +15,7 @@ from pyaici.engines.vllm.scheduling import kept
 from pyaici.scripting.script import LANGUAGE_NAMES, interpreter_file, read_request
 from tests.pyaici.engines.vllm.requests import scheduler_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 #: tokens of the sequences when they are suspended: the prompt, and those of the first `gen`
 PROMPT, TEXT = list(range(1000, 1090)), 8
 #: sequences that wait for the first one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
 from tests.thorough import cases
+from tests.thorough import thorough as is_thorough
 
 pytestmark = pytest.mark.slow
 
@@ -139,9 +140,13 @@ ROWS: dict[str, tuple[dict[str, Any], str, str, tuple[str | None, int | None, st
 Row = tuple[str, int, str, Any]
 
 
-def write_rows(llm: Any, *, drafts: bool = False) -> dict[str, Row]:
-    """Generates the rows. vLLM refuses `logit_bias` for engines with `drafts`."""
-    names = [name for name, row in ROWS.items() if not drafts or "logit_bias" not in row[0]]
+#: those that a model runner applies; the scheduler applies the others
+SAMPLED = ("min_tokens", "logit_bias", "allowed_token_ids")
+
+
+def write_rows(llm: Any, names: Iterable[str] = ROWS, *, drafts: bool = False) -> dict[str, Row]:
+    """Generates rows. vLLM refuses `logit_bias` for engines with `drafts`."""
+    names = [name for name in names if not drafts or "logit_bias" not in ROWS[name][0]]
     requests = [
         (FRANCE, controlled(controller, arg, **options))
         for options, controller, arg, _ in map(ROWS.__getitem__, names)
@@ -249,9 +254,9 @@ def test_top_k_with_drafts_is_refused(llm: Any) -> None:
 def test_the_v2_runner_keeps_the_table(
     on_v2: Callable[..., Any], check_penalties: Callable[[list[list[int]]], None]
 ) -> None:
-    """With fewer tokens: an interpreter runs the kernels of this model runner."""
-    check_rows(on_v2(write_rows))
-    check_penalties(on_v2(write_penalized, cases(20, 40)))
+    """With fewer rows and tokens: an interpreter runs the kernels of this model runner."""
+    check_rows(on_v2(write_rows, list(ROWS) if is_thorough() else SAMPLED))
+    check_penalties(on_v2(write_penalized, cases(14, 40)))
 
 
 @pytest.fixture
@@ -273,6 +278,7 @@ def adapter(model_path: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.any_worker
 @pytest.mark.configuration("adapter")
 def test_an_adapter_computes_appended_tokens(llm: Any, adapter: Path) -> None:
     """After a move, the tokens are those of a new request with the earlier ones as its prompt."""
@@ -289,6 +295,7 @@ def test_an_adapter_computes_appended_tokens(llm: Any, adapter: Path) -> None:
     assert tokens[kept:] == fresh.token_ids != without.token_ids
 
 
+@pytest.mark.any_worker
 @pytest.mark.configuration("adapter")
 def test_forks_use_the_adapter(llm: Any, adapter: Path) -> None:
     """Each fork writes what a new request with the adapter writes after its first tokens."""

@@ -31,7 +31,7 @@ from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines, Models
 from tests.pyaici.engines.vllm.requests import FRANCE, parameters
-from tests.thorough import also
+from tests.thorough import also, thorough
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +75,8 @@ CASES = {
     ),
     "data": Case(("--data-parallel-size=2",), b"EngineCore_DP1", replicas=2),
 }
+#: Ray takes ten seconds to start
+STARTED = [name for name, case in CASES.items() if thorough() or not case.ray]
 #: those of which a rank is killed. The processes of the others are forks, which take a fraction of the time
 KILLED = ["tensor", *also(*[name for name in CASES if name != "tensor"])]
 
@@ -129,7 +131,7 @@ def expected(engines: ConfiguredEngines) -> dict[str, list[str]]:
     }
 
 
-@pytest.fixture(scope="module", params=marked(CASES))
+@pytest.fixture(scope="module", params=marked(STARTED))
 def running(
     request: pytest.FixtureRequest, models: Models, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:

@@ -15,7 +15,7 @@ from pyaici.engines.engine import Request, Sampling
 from pyaici.engines.vllm.frontend.arguments import rows_refusal
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines, thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, counter, generate, parameters
-from tests.thorough import cases
+from tests.thorough import also, cases
 
 pytestmark = pytest.mark.slow
 
@@ -163,7 +163,7 @@ def check_measured(found: list[tuple[list[int], list[float]]], expected: Expecte
         assert values == pytest.approx(wanted[: len(tokens)], abs=2e-4)
 
 
-@pytest.mark.parametrize("configuration", ["async", "processes", *thorough("sync", "sync-processes")])
+@pytest.mark.parametrize("configuration", ["async", "processes", *thorough("sync"), *also("sync-processes")])
 def test_results_equal_transformers(llm: Any, expected: Expected, configuration: str) -> None:
     """With fewer tokens in the engine with two seats."""
     count = TOKENS if configuration == "async" else cases(4, TOKENS)

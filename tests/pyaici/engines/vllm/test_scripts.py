@@ -14,7 +14,7 @@ from pyaici.engines.engine import GenerationResult, Request
 from pyaici.scripting.script import read_request
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters, texts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 
 PYTHON = """
 from aici import argument, fixed, gen, generate, label, regex, rewind

@@ -18,14 +18,14 @@ from pyaici.client.runtime import Runtime
 from pyaici.client.sequences import Sequences, WorkerLink
 from pyaici.engines.vllm.scheduling import controlled
 from pyaici.toolchain import build_controller
-from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, driver_of, parameters, texts
+from tests.thorough import also
 
 GUEST = Path(__file__).parents[3] / "guests" / "guest.c"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.parametrize("configuration", ["changing-daemon", *thorough("sync-changing-daemon")]),
+    pytest.mark.parametrize("configuration", ["changing-daemon", *also("sync-changing-daemon")]),
 ]
 
 

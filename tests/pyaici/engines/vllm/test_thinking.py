@@ -12,7 +12,7 @@ from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters
 from tests.thorough import also
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 
 PROMPTS = [FRANCE, "one two three four one two three four one two three", "x = [1, 2, 1, 2, 1, 2,"]
 TOKENS = 40
