@@ -21,6 +21,7 @@ from pyaici.toolchain import build_controller
 from tests.controllers.conftest import CONTROLLERS, GUESTS
 from tests.controllers.sdk.recognizer.automata import Automaton
 from tests.languages import compiler_or_skip
+from tests.thorough import thorough
 
 #: aici_init has a second and aici_mid_process 20 ms. Even a slow core executes this many instructions then
 MAX_FOR_INIT, MAX_FOR_STEP = 1_000_000_000, 20_000_000
@@ -74,7 +75,7 @@ def write(host: Host, wasm: Path, argument: str | bytes, steps: int = 1) -> Mete
     return guest
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", LANGUAGES if thorough() else ["cpp"])
 def test_starter(language: str, host: Host, tmp_path: Path) -> None:
     create(tmp_path / "starter", language)
     with compiler_or_skip():
@@ -85,7 +86,7 @@ def test_starter(language: str, host: Host, tmp_path: Path) -> None:
     assert guest.step().row.allowed == [*expected, 262_143]
 
 
-@pytest.mark.parametrize("language", SCRIPTS)
+@pytest.mark.parametrize("language", SCRIPTS if thorough() else ["python"])
 def test_starter_script(language: str, host: Host, tmp_path: Path) -> None:
     create(tmp_path / "starter", language)
     guest = write(host, *find_call(tmp_path / "starter" / SCRIPTS[language], None), steps=30)

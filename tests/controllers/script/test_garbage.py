@@ -10,6 +10,7 @@ import pytest
 
 from pyaici.testing import Playground
 from tests.controllers.script.conftest import PATIENT, Scripts, check
+from tests.thorough import also, thorough
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ async def main():
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES if thorough() else ["a function in a function", "an error"])
 def test_a_callback_may_allocate_more_garbage_than_the_heap_holds(python: Scripts, place: str) -> None:
     assert check(python.play(WORK + PLACES[place])).log == "600000\n"
 
@@ -264,7 +265,7 @@ def indented(program: str) -> str:
     return "".join(f"    {line}\n" for line in program.splitlines())
 
 
-@pytest.mark.parametrize("where", ["at the top level", "in main", "in a coroutine"])
+@pytest.mark.parametrize("where", ["in a coroutine", *also("at the top level", "in main")])
 def test_live_objects_are_not_collected(python: Scripts, where: str) -> None:
     """With a collection at every jump, whatever was collected too early is written over by the next lines."""
     often = "import gc\ngc.threshold(0)\n"

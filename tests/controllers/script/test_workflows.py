@@ -28,7 +28,7 @@ from pyaici.testing.playground import Transcript
 from pyaici.tools.process import ToolsProcess
 from pyaici.tools.settings import ToolSettings
 from tests.controllers.script import test_samples, test_turns
-from tests.controllers.script.test_samples import CONTROLLERS, LANGUAGES, SAMPLES, Played, Sample
+from tests.controllers.script.test_samples import CONTROLLERS, LANGUAGES, SAMPLES, Played, Sample, tried
 from tests.pyaici.tools import calculator
 from tests.pyaici.tools.support import server
 
@@ -237,9 +237,7 @@ PROMISES: dict[str, Callable[[Played], None]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path", [path for path in SAMPLES if path.stem in PROMISES], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", tried(PROMISES), ids=lambda path: path.name)
 def test_a_workflow_does_what_it_promises(engine: LlamaEngine, path: Any) -> None:
     PROMISES[path.stem](play(engine, Sample.read(path)))
 

@@ -14,6 +14,7 @@ from pyaici.cli.new import LANGUAGES
 from pyaici.testing import Playground
 from pyaici.toolchain import build_controller
 from tests.languages import compiler_or_skip
+from tests.thorough import thorough
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def playground() -> Iterator[Playground]:
         yield playground
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", LANGUAGES if thorough() else ["c"])
 def test_starter_builds_and_controls_a_text(
     language: str,
     playground: Playground,

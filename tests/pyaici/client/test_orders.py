@@ -48,7 +48,7 @@ Answers = dict[int, tuple[list[list[int]], str]]
 def seeds() -> list[int]:
     if "AICI_SEED" in os.environ:
         return [int(os.environ["AICI_SEED"])]
-    return list(range(cases(12, 400)))
+    return list(range(cases(6, 400)))
 
 
 @pytest.fixture(scope="session")

@@ -20,10 +20,11 @@ from pyaici.cpc import Session, TokenTrie, enumerate_covers, sample_exact, sampl
 from pyaici.models import default_model_path
 from pyaici.toolchain import build_controller
 from tests.languages import compiler_or_skip
+from tests.thorough import cases
 
 CONTEXT, PREFIX = "To be or not to", " be, th"
 #: number of samples of the controller, each a sequence of the engine, and how many run together
-SEQUENCES, TOGETHER = 128, 8
+SEQUENCES, TOGETHER = cases(64, 256), 8
 ALPHA = 1e-4
 
 

@@ -19,6 +19,7 @@ from tests.pyaici.engines.batching.support import (
     make_model,
 )
 from tests.pyaici.engines.llama.tiny_gguf import write_gguf
+from tests.thorough import thorough
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +32,19 @@ def hf_model() -> Any:
     return make_model()
 
 
-@pytest.fixture(scope="session", params=["hf", "llama"])
+#: files about controllers, which both engines steer with the same code
+_STEERING = ("bundled", "calls", "flags", "giving_back", "messages", "runtime", "scheduler")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs tests with the model of each engine, and those of some files with one unless `--thorough`."""
+    if "convert" in metafunc.fixturenames:
+        one = metafunc.module.__name__.rpartition("test_")[2] in _STEERING
+        engines = ["llama"] if one and not thorough() else ["hf", "llama"]
+        metafunc.parametrize("convert", engines, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def convert(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Any]:
     """Returns a model of the library as each engine takes it, for `make_engine`: with the same weights."""
     if request.param == "hf":

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.pyaici.server.playground.page import Open, choose, lane, run
+from tests.thorough import also
 
 
 def _box(locator: Locator) -> tuple[float, float]:
@@ -55,7 +56,7 @@ def test_list_of_controllers_shows_several_entries(open_page: Open) -> None:
     assert whole >= 5
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), *also((1280, 800))])
 def test_reason_of_a_refused_upload_is_in_sight(
     open_page: Open, tokens: dict[str, str], tmp_path: Path, width: int, height: int
 ) -> None:
@@ -100,7 +101,7 @@ def _not_covered(page: Page) -> None:
         assert _is_on_top(field), name
 
 
-@pytest.mark.parametrize("width", [800, 1280, 1440])
+@pytest.mark.parametrize("width", [800, *also(1280, 1440)])
 def test_figures_take_one_line_each(open_page: Open, width: int) -> None:
     page = open_page(width=width)
     page.evaluate(
