@@ -20,8 +20,8 @@ from lab.servers.tiny_model import make_tiny_model
 def test_short_run_has_no_failures(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "model")
     report = Report("server")
-    campaign = Campaign(report, 1, None, 3, tmp_path)
-    size = server.Size(streams=6, hogs=1, idle=20, silent=1, long=200, options=(f"--model={model}",))
+    campaign = Campaign(report, 1, None, 1.5, tmp_path)
+    size = server.Size(streams=4, hogs=1, idle=20, silent=1, long=200, options=(f"--model={model}",))
     server.run(campaign, size)
     assert not campaign.failures, [file.read_text() for file in tmp_path.glob("*.failure")]
     found = {figure.name: figure.value for figure in report.figures}
