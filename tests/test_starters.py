@@ -16,6 +16,7 @@ from pyaici.testing.playground import PATIENT
 from pyaici.toolchain import build_controller, controller_folders
 from tests.distribution import UV, run
 from tests.languages import compiler_or_skip
+from tests.thorough import thorough
 
 MODEL = ("--engine", "llama", "--no-chat", "--max-tokens", "12", "--prompt", "2 + 2 =")
 
@@ -91,5 +92,7 @@ def test_script(language: str, aici: Callable[..., str], folder: Path) -> None:
     aici("new", f"--{language}", f"my_{language}")
     assert aici("check", script) == f"{script}: accepted\n"
     assert f"{tests}: 2 cases, 0 failed" in aici("test", script, "--transcript", tests)
+    if language != "python" and not thorough():  # loading the model takes most of the time
+        return
     shown = aici("run", script, *MODEL)
     assert re.search(r"«Once upon a time there was a »(cat|dog)« called »[A-Z][a-z]+", shown)
