@@ -17,9 +17,12 @@ from pyaici.testing.playground import PATIENT
 from tests.distribution import build_wheel, copy_checkout
 from tests.durations import UNKNOWN, read_durations
 from tests.quick import Selection, select, vllm_exists
+from tests.shared_daemon import sharing
 
 pytest_plugins = ["tests.recorder"]
 
+#: names the folder of compiled controllers to runs of pytest that this one starts
+_COMMON_CODE = "AICI_COMMON_CODE"
 _SELECTION = pytest.StashKey[Selection]()
 
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that. The programs that
@@ -130,8 +133,17 @@ def module_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Uses a private store: tests must not use the user's modules and tags, nor those of parallel tests."""
     base = tmp_path_factory.getbasetemp()
     run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with common_code(run / "common-code"), pytest.MonkeyPatch.context() as patch:
+    code = Path(os.environ.get(_COMMON_CODE, run / "common-code"))
+    with common_code(code), pytest.MonkeyPatch.context() as patch:
+        patch.setenv(_COMMON_CODE, str(code))
         patch.setenv("AICI_STORE", str(share(tmp_path_factory.mktemp("store") / "modules")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_daemon(patient_runtimes: None, module_store: None) -> Iterator[None]:
+    """Starts one daemon for all playgrounds and replays that need no other."""
+    with sharing():
         yield
 
 

@@ -21,6 +21,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import FinishReason, Request, Sampling
 from pyaici.models import default_gguf_path
 from pyaici.testing import Playground
+from pyaici.testing.playground import PATIENT
 from tests.thorough import thorough
 
 CONTROLLERS = Path(__file__).resolve().parents[3] / "controllers"
@@ -66,7 +67,10 @@ class Played:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[LlamaEngine]:
-    with LlamaModel(load_library(), default_gguf_path()) as model, Runtime(workers=1) as runtime:
+    with (
+        LlamaModel(load_library(), default_gguf_path()) as model,
+        Runtime(workers=1, limits=PATIENT) as runtime,
+    ):
         with LlamaEngine(model, runtime) as engine:
             yield engine
 

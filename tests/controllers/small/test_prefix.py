@@ -23,6 +23,7 @@ from pyaici import EngineModel, GenerationResult, HfEngine, Request, Sampling
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.runtime import Runtime
 from pyaici.testing import Playground
+from pyaici.testing.playground import PATIENT
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller
 from tests.languages import compiler_or_skip
@@ -68,7 +69,7 @@ def engine() -> Iterator[tuple[HfEngine, Runtime, Vocabulary]]:
     vocab = vocabulary()
     end = vocab.eos[0]
     model = make_model(vocab_size=vocab.vocab_size, bos_token_id=end, eos_token_id=end, initializer_range=0.3)
-    with Runtime(workers=1) as runtime:
+    with Runtime(workers=1, limits=PATIENT) as runtime:
         yield HfEngine(model, None, runtime, vocabulary=vocab, keep=8), runtime, vocab
 
 

@@ -18,6 +18,7 @@ from pyaici import EngineModel, HfEngine, Request, Sampling
 from pyaici.client.runtime import Runtime
 from pyaici.cpc import Session, TokenTrie, enumerate_covers, sample_exact, sample_pcas
 from pyaici.models import default_model_path
+from pyaici.testing.playground import PATIENT
 from pyaici.toolchain import build_controller
 from tests.languages import compiler_or_skip
 from tests.thorough import cases
@@ -39,7 +40,7 @@ def test_samples_have_the_distribution_of_the_enumeration(tmp_path: Path) -> Non
         wasm = build_controller(
             Path(__file__).parents[3] / "controllers/prefix", tmp_path / "prefix.wasm"
         ).path
-    with Runtime(workers=1) as runtime, HfEngine(model, tokenizer, runtime, keep=8) as engine:
+    with Runtime(workers=1, limits=PATIENT) as runtime, HfEngine(model, tokenizer, runtime, keep=8) as engine:
         prompt = tuple(tokenizer.encode(CONTEXT))
         trie = TokenTrie(engine.vocabulary)
         tree = Session(EngineModel(engine), trie).tree(prompt, PREFIX.encode())

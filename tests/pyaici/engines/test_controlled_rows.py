@@ -22,6 +22,7 @@ from aicirt.contract.messages import StepInput
 from pyaici.client.results import MidResult, Row
 from pyaici.client.runtime import Runtime
 from pyaici.engines.controlled_rows import ControlledRows, OverruledError
+from pyaici.testing.playground import PATIENT
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.scripted import (
@@ -183,7 +184,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     guest = build_controller(GUEST, tmp_path_factory.mktemp("guest") / "guest.wasm").path
     names = {BOS: "<s>", EOS: "</s>"}
     tokens = [bytes([i]) for i in range(256)] + [b"", b""]
-    with Runtime(workers=1) as runtime:
+    with Runtime(workers=1, limits=PATIENT) as runtime:
         runtime.register(Vocabulary(tokens, names, eos=(EOS,), bos=BOS, vocab_size=WIDTH))
         runtime.tag(runtime.upload(guest).id, "guest")
         yield runtime

@@ -25,6 +25,7 @@ from pyaici.evaluation import (
 )
 from pyaici.evaluation.report import BASELINE, CONTROLLER, Report, read_results
 from pyaici.evaluation.statistics import by_row
+from pyaici.testing.playground import PATIENT
 from tests.pyaici.engines.batching.support import byte_vocabulary, make_engine, make_model, script
 
 #: a fork waits for another one, which goes on beside it
@@ -41,7 +42,7 @@ await gen(max_tokens=9)
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[Runtime]:
-    with Runtime(workers=1) as runtime:
+    with Runtime(workers=1, limits=PATIENT) as runtime:
         yield runtime
 
 

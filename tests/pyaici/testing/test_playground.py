@@ -297,6 +297,7 @@ def test_results_do_not_depend_on_the_speed_of_the_machine(
     lines = ["pre fork 2", "mid any", *["post go", "pre go", "mid any"] * 60]
     with Playground() as playground:
         (worker,) = playground.runtime.health()["workers"]
+        before = playground.runtime.health()["workers"][0]["counters"]
         over = threading.Event()
 
         def interrupt() -> None:
@@ -316,7 +317,7 @@ def test_results_do_not_depend_on_the_speed_of_the_machine(
     assert [len(transcript.tokens) for transcript in played] == [61, 61]
     assert [transcript.suspended for transcript in played] == [0, 0]
     assert all(len(transcript.answers) == 61 for transcript in played)
-    assert "late" not in counters
+    assert counters.get("late") == before.get("late")
 
 
 def test_module_needs_neither_torch_nor_an_extra() -> None:

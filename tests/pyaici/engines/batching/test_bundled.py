@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pyaici.bundled import DESCRIPTIONS
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request, Sampling
+from pyaici.testing.playground import PATIENT
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.by_hand import generate_by_hand
 from tests.pyaici.engines.batching.support import BOS, make_engine
@@ -23,7 +24,7 @@ TOKENS = 40
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[Runtime]:
-    with Runtime() as runtime:
+    with Runtime(workers=1, limits=PATIENT) as runtime:
         yield runtime
 
 

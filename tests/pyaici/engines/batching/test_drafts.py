@@ -16,6 +16,7 @@ from pyaici.client.results import DraftedSample, MidResult, Row
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.engine import Request, Sampling, TokensAppended
+from pyaici.testing.playground import PATIENT
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.scripted import Script, ScriptedRuntime
@@ -28,7 +29,7 @@ LENGTH = 60
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    with Runtime(workers=1) as runtime:
+    with Runtime(workers=1, limits=PATIENT) as runtime:
         wasm = build_controller(GUEST, tmp_path_factory.mktemp("guests") / "lookup.wasm").path
         runtime.tag(runtime.upload(wasm).id, "lookup")
         yield runtime

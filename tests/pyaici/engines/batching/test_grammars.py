@@ -14,6 +14,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.engine import FinishReason, Request, Sampling
 from pyaici.models import default_gguf_path, default_model_path
+from pyaici.testing.playground import PATIENT
 from tests.thorough import also
 
 pytestmark = pytest.mark.slow
@@ -46,7 +47,7 @@ GRAMMARS = {
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[Runtime]:
-    with Runtime() as runtime:
+    with Runtime(workers=1, limits=PATIENT) as runtime:
         yield runtime
 
 

@@ -14,6 +14,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.engine import Request
 from pyaici.models import default_gguf_path, default_model_path
+from pyaici.testing.playground import PATIENT
 from tests.thorough import also
 
 pytestmark = pytest.mark.slow
@@ -37,7 +38,7 @@ async def main():
 
 @pytest.fixture(params=["llama", *also("hf")])
 def engine(request: pytest.FixtureRequest) -> Iterator[BatchingEngine]:
-    with Runtime() as runtime:
+    with Runtime(workers=1, limits=PATIENT) as runtime:
         if request.param == "llama":
             model = LlamaModel(load_library(), default_gguf_path())
             with model, LlamaEngine(model, runtime) as engine:

@@ -14,6 +14,7 @@ import transformers
 from pyaici import AiciLogitsProcessor, FinishReason, HfEngine, Origin, Request, Sampling
 from pyaici.client.runtime import Runtime
 from pyaici.models import default_model_path
+from pyaici.testing.playground import PATIENT
 from pyaici.toolchain import build_controller
 
 pytestmark = pytest.mark.slow
@@ -39,7 +40,7 @@ def smollm() -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def engine(smollm: tuple[Any, Any]) -> Iterator[HfEngine]:
-    with Runtime() as runtime:
+    with Runtime(workers=1, limits=PATIENT) as runtime:
         yield HfEngine(*smollm, runtime)
 
 
@@ -134,7 +135,7 @@ def test_beam_search_in_a_controller_finds_the_same_text_as_the_engine(
 ) -> None:
     """The controller uses forks, variables, backtracking, suspension, log-probabilities and top-k."""
     prompt = "The capital of France is"
-    with Runtime() as runtime:
+    with Runtime(workers=1, limits=PATIENT) as runtime:
         beam = runtime.upload(build_controller(CONTROLLERS / "beam", tmp_path / "beam.wasm").path)
         engine = HfEngine(*smollm, runtime)
         branches = engine.run([Request(prompt, module=beam.id, arg="4 12", max_tokens=40)])

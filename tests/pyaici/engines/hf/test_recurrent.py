@@ -12,6 +12,7 @@ from pyaici import HfEngine, Request, Sampling
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.model import Feed
 from pyaici.engines.hf.recurrent import RecurrentRunner
+from pyaici.testing.playground import PATIENT
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.batching.support import EOS, CountingPasses, make_model
 
@@ -136,7 +137,7 @@ def test_samples_and_beams(model: Any, engine: HfEngine) -> None:
 
 
 def test_controllers_fork_and_backtrack(model: Any, vocabulary: Vocabulary) -> None:
-    with Runtime() as runtime:
+    with Runtime(workers=1, limits=PATIENT) as runtime:
         engine = HfEngine(model, vocabulary=vocabulary, runtime=runtime)
         forks = engine.run([Request([72, 105], module="showcase", max_tokens=200)])
         assert len(forks) == 3 and all(fork.error is None for fork in forks)

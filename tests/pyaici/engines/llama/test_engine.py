@@ -23,6 +23,7 @@ from pyaici.engines.llama.runner import LlamaRunner
 from pyaici.engines.prompts import chat_text
 from pyaici.engines.record import shared_length
 from pyaici.models import default_gguf_path
+from pyaici.testing.playground import PATIENT
 from tests.pyaici.engines.batching.by_hand import generate_by_hand
 from tests.pyaici.engines.batching.scripted import (
     CONTINUE,
@@ -49,7 +50,7 @@ def smollm() -> Iterator[LlamaModel]:
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[Runtime]:
-    with Runtime() as runtime:
+    with Runtime(workers=1, limits=PATIENT) as runtime:
         yield runtime
 
 
