@@ -95,6 +95,9 @@ def test_seconds_of_paths() -> None:
     assert expected(table) == {False: 3, True: 4}
     assert expected(table, [Path("tests/a")]) == {False: 1, True: 0}
     assert expected(table, [Path("tests/ab/test_c.py"), VLLM]) == {False: 2, True: 4}
+    elsewhere = {f"{VLLM}/test_copies.py": lasting(8)}  # the simulated worker runs it
+    assert expected(elsewhere) == {False: 0, True: 0}
+    assert expected(elsewhere, [VLLM]) == {False: 0, True: 8}
 
 
 def test_slow_machines_take_longer() -> None:
