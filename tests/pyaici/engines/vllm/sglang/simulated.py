@@ -91,11 +91,12 @@ class Scheduler:
         return req
 
     def run(self, *reqs: Req, limit: int = 2000) -> None:
-        """Makes steps until these requests have ended."""
-        for _ in range(limit):
+        """Makes steps until these requests have ended; those in which a grammar is prepared do not count."""
+        while limit:
             if all(req.finished() for req in reqs):
                 return
             self.step()
+            limit -= not self.grammar_manager.has_waiting_grammars()
         raise AssertionError("the requests did not end")
 
     def step(self) -> None:
