@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aicirt.contract.errors import AiciError, ProtocolError
 from aicirt.contract.messages import LINK_NUMBERS, NOTICE, WOKEN, Notice, Woken, decode, encode
-from aicirt.ipc.doorbell import Doorbell, current_cpu
+from aicirt.ipc.doorbell import current_cpu
 from aicirt.ipc.ring import Ring
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.worker.results import RowPool, RowWriter
@@ -27,14 +27,13 @@ _CHILD_BIT = 1 << 31
 
 
 class Client:
-    """Segment, doorbell, rows and sequences of one client."""
+    """Segment, rows and sequences of one client."""
 
     def __init__(
         self,
         number: int,
         link: int,
         segment: int,
-        bell: Descriptor,
         layout: Layout,
         vocabulary: LoadedVocabulary,
         max_outbox: int,
@@ -44,7 +43,7 @@ class Client:
         """`segment`: descriptor of its file, which the caller keeps. `owner`: of the connection, for the log.
         `alarm`: an eventfd on which the client sleeps while all its sequences wait.
 
-        Raises ProtocolError if the segment does not match the layout, or the bell is no file of a semaphore.
+        Raises ProtocolError if the segment does not match the layout.
         """
         if not 0 <= link < LINK_NUMBERS:
             raise ProtocolError(f"link {link} is not between 0 and {LINK_NUMBERS - 1}")
@@ -58,7 +57,7 @@ class Client:
         self._alarm = alarm
         self.vocabulary = vocabulary
         self._segment = Segment.of_file(segment, layout)
-        self._bell = Doorbell(bell)
+        self._bell = self._segment.bell
         self.rows = RowPool(self._segment.memory, layout, dense=False)
         self.dense = RowPool(self._segment.memory, layout, dense=True)
         self.writer = RowWriter(layout, self.rows, self.dense)
@@ -163,4 +162,3 @@ class Client:
         self.rows.release()
         self.dense.release()
         self._segment.close()
-        self._bell.close()

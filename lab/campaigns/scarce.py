@@ -23,7 +23,6 @@ from lab.campaigns.short_supply import (
     VOCABULARY,
     comes_back,
     connect,
-    fill,
     goes_on,
     jumping_clock,
     limited,
@@ -43,32 +42,6 @@ class Case:
 
     work: Callable[[bytes], None]
     needs: str = ""
-
-
-def _shm_full(wasm: bytes) -> None:
-    """A full /dev/shm: neither clients nor daemons can start, existing ones continue."""
-    mount("/dev/shm", "16m")
-    with Daemon(workers=1) as daemon:
-        load = connect(daemon, wasm)
-        filler = Path("/dev/shm/filler")
-        fill(filler)
-        with refused("/dev/shm .*(No space|--shm-size)"):
-            connect(daemon, wasm)
-        with refused("worker 0 cannot be started: .*/dev/shm.*No space left.*make room"):
-            start()
-        goes_on(load)
-        (worker,) = load.runtime.health()["workers"]
-        os.kill(worker["pid"], signal.SIGKILL)
-        with refused("worker 0 cannot be started: .*No space left"):
-            until_refused(load)
-        filler.unlink()
-
-        def again() -> None:
-            connect(daemon, wasm).runtime.close()
-
-        comes_back(again)
-        load.runtime.close()
-    assert not list(Path("/dev/shm").iterdir())
 
 
 def _disk_full(wasm: bytes) -> None:
@@ -238,7 +211,6 @@ def _clock_jumps(wasm: bytes) -> None:
 
 
 CASES = {
-    "shm_full": Case(_shm_full, "mounts"),
     "disk_full": Case(_disk_full, "mounts"),
     "read_only": Case(_read_only, "mounts"),
     "no_landlock": Case(_no_landlock),

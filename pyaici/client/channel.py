@@ -44,6 +44,7 @@ from aicirt.contract.messages import (
 from aicirt.ipc.doorbell import ANSWER_SECONDS, SAMPLING_SECONDS, Doorbell, current_cpu, spin
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import PEER_CHECK_SECONDS
+from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe
 from aicirt.system.silence import Silence
 from pyaici.client.control import WorkerAddress
@@ -139,7 +140,7 @@ class Channel:
     def __init__(
         self, number: int, address: WorkerAddress, layout: Layout, copies: dict[int, Copy] | None = None
     ) -> None:
-        """Creates the segment and doorbells. Raises WorkerDiedError if the process has ended, SpaceError.
+        """Creates the segment. Raises WorkerDiedError if the process has ended, SpaceError.
 
         `copies`: those that the client has asked for, by number, which its links share.
         """
@@ -158,16 +159,10 @@ class Channel:
             undo.callback(self.peer.close)
             self.segment = Segment.create(layout)
             undo.callback(self.segment.close)
-            self.bell = Doorbell.create()
-            undo.callback(self.bell.close)
-            self.bell.unlink()
-            try:
-                self._worker_bell = Doorbell.open(address.bell)
-            except FileNotFoundError:
-                raise WorkerDiedError(f"{self.who} has ended") from None
-            except OSError as error:
-                raise RuntimeFailure(f"{self.who} cannot be woken: {describe(error)}") from error
             undo.pop_all()
+        self.bell = self.segment.bell
+        #: of its own until `attached`
+        self._worker_bell = self.bell
         self._woken = 0.0
         #: frames for which the ring has had no room
         self._unsent: deque[tuple[bytes, bool]] = deque()
@@ -193,9 +188,16 @@ class Channel:
         """Whether the worker has ended or has dropped this client."""
         return self.dead or not self.peer.alive()
 
-    def attached(self) -> None:
-        """Closes the files of the segment and the bell: the worker has both."""
-        self.segment.file = self.bell.file = None
+    def attached(self, bell: Descriptor) -> None:
+        """Prepares for messages, once the worker has the segment. `bell`: file of the worker's doorbell.
+
+        Raises RuntimeFailure if it cannot be mapped.
+        """
+        self.segment.file = None
+        try:
+            self._worker_bell = Doorbell.of_file(bell.fd)
+        except OSError as error:
+            raise RuntimeFailure(f"{self.who} cannot be woken: {describe(error)}") from error
 
     def wake(self, message: NamedTuple | None = None) -> None:
         """Wakes the worker because a step will be sent soon, and keeps it off this thread's processor.
@@ -435,7 +437,6 @@ class Channel:
         """Closes everything."""
         self.rows.close()
         self.segment.close()
-        self.bell.close()
         self._worker_bell.close()
         self.peer.close()
 

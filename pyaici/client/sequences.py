@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import os
 import select
+import socket
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
@@ -28,6 +29,7 @@ from aicirt.contract.errors import (
     counted,
 )
 from aicirt.contract.messages import FREE, LINK_NUMBERS, MID, MID_RESULTS, PRE, RESULT_SEQ, Free, StepInput
+from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.segment import Layout, dense_rows_for
 from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe
@@ -389,6 +391,34 @@ class Alarm:
             os.eventfd_read(self.fd)
 
 
+class _Bells:
+    """A pair of sockets, on which aicirt sends the doorbell of a worker. A context manager."""
+
+    def __init__(self) -> None:
+        """Raises RuntimeFailure if no more files can be opened."""
+        try:
+            ours, self.theirs = socket.socketpair()
+        except OSError as error:
+            raise RuntimeFailure(f"cannot create a socket for a doorbell: {describe(error)}") from error
+        self._ours = FrameSocket(ours)
+
+    def __enter__(self) -> _Bells:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ours.close()
+        self.theirs.close()
+
+    def receive(self) -> Descriptor:
+        """Returns the file that has been sent. Raises RuntimeFailure if it has not arrived."""
+        self._ours.poll()
+        fds = [Descriptor(fd) for fd in self._ours.take_fds()]
+        if len(fds) != 1:
+            problem = "the doorbell of the worker has not arrived: this process may open no more files"
+            raise RuntimeFailure(f"{problem}; raise the limit (ulimit -n)")
+        return fds[0]
+
+
 class Links:
     """Holds a `WorkerLink` for each worker with sequences of this client, by (worker, generation).
 
@@ -450,18 +480,19 @@ class Links:
             link = WorkerLink(self._number(), address, layout, self._live.copying)
             self._attaching.add(link)
         try:
-            assert link.segment.file is not None and link.bell.file is not None
-            self._control.call(
-                "attach",
-                [link.segment.file.fd, link.bell.file.fd, self._alarm.fd],
-                worker=key[0],
-                generation=key[1],
-                link=link.number,
-                layout=layout.to_wire(),
-                vocabulary=vocabulary,
-                owner=owner,
-            )
-            link.attached()
+            assert link.segment.file is not None
+            with _Bells() as bells:
+                self._control.call(
+                    "attach",
+                    [link.segment.file.fd, self._alarm.fd, bells.theirs.fileno()],
+                    worker=key[0],
+                    generation=key[1],
+                    link=link.number,
+                    layout=layout.to_wire(),
+                    vocabulary=vocabulary,
+                    owner=owner,
+                )
+                link.attached(bells.receive())
             with self._changing:
                 self._live.check_open()
                 if link not in self._attaching:

@@ -15,7 +15,6 @@ from lab.report import Report
 @pytest.mark.parametrize(
     "case",
     [
-        "shm_full",
         "disk_full",
         "few_descriptors",
         "no_landlock",

@@ -45,8 +45,10 @@ class Bench:
         for index in (0, 1):
             bell = Doorbell.create()
             stack.callback(bell.close)
-            link = WorkerLink(index + 5, WorkerAddress(index, 1, os.getpid(), bell.name), LAYOUT)
+            link = WorkerLink(index + 5, WorkerAddress(index, 1, os.getpid()), LAYOUT)
             stack.callback(link.close)
+            assert bell.file is not None
+            link.attached(bell.file)
             self.links.append(link)
         for link, seqs in zip(self.links, (BROKEN, GOOD), strict=True):
             for seq in seqs:
