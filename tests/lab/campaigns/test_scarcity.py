@@ -16,6 +16,7 @@ from lab.report import Report
     "case",
     [
         "disk_full",
+        "read_only",
         "few_descriptors",
         "no_landlock",
         "no_pagemap_scan",
