@@ -289,8 +289,8 @@ class ClientSession:
     async def _attach(self, args: dict[str, Any]) -> None:
         """Connects the client's segment with a worker that serves all owners or the named one.
 
-        The files are the segment, which the worker checks, the eventfd by which it wakes the client while all
-        its sequences wait, and a socket on which the client gets the worker's doorbell.
+        The files are the segment, which the worker checks, and a socket: on it the client gets the doorbell,
+        and the worker wakes it while all its sequences wait.
         """
         pool, owner = self._services.pool, owner_of(args, self.caller.owner)
         worker = pool.find(args["worker"], args["generation"])
@@ -299,7 +299,8 @@ class ClientSession:
         vocabulary = self._services.vocabularies.get(args["vocabulary"])
         await self._services.templates.ensure_vocabulary(worker, vocabulary)
         self._attached[worker.index, worker.generation] = vocabulary.id
-        segment, alarm, bells = args["files"]
+        segment, waker = args["files"]
+        _send_bell(worker, waker)
         await worker.call(
             "attach",
             {
@@ -309,9 +310,8 @@ class ClientSession:
                 "vocabulary": vocabulary.id,
                 "owner": self.caller.owner,
             },
-            fds=[segment.fd, alarm.fd],
+            fds=[segment.fd, waker.fd],
         )
-        _send_bell(worker, bells)
 
     async def _prepare(self, args: dict[str, Any]) -> None:
         """Builds the template if it has not been built yet."""

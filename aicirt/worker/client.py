@@ -38,10 +38,10 @@ class Client:
         vocabulary: LoadedVocabulary,
         max_outbox: int,
         owner: str = "",
-        alarm: Descriptor | None = None,
+        waker: Descriptor | None = None,
     ) -> None:
         """`segment`: descriptor of its file, which the caller keeps. `owner`: of the connection, for the log.
-        `alarm`: an eventfd on which the client sleeps while all its sequences wait.
+        `waker`: a socket, by which it wakes a client that sleeps while all its sequences wait.
 
         Raises ProtocolError if the segment does not match the layout.
         """
@@ -54,7 +54,7 @@ class Client:
             )
         self.number = number
         self.owner = owner
-        self._alarm = alarm
+        self._waker = waker
         self.vocabulary = vocabulary
         self._segment = Segment.of_file(segment, layout)
         self._bell = self._segment.bell
@@ -137,9 +137,9 @@ class Client:
         """Tells the client which sequences wait no longer, and wakes it if it sleeps until then."""
         self.send(Woken(WOKEN, len(self.woken), self.woken))
         self.woken.clear()
-        if self._alarm is not None:
-            with contextlib.suppress(OSError):  # it has rung so often that the counter is full
-                os.eventfd_write(self._alarm.fd, 1)
+        if self._waker is not None:
+            with contextlib.suppress(OSError):  # it is full of earlier ones, or the client has gone
+                os.write(self._waker.fd, b"\0")
 
     def new_child(self) -> int:
         """Returns a sequence number for a fork; the client never assigns these numbers."""

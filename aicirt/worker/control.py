@@ -222,7 +222,7 @@ class Controls:
         worker = self._worker
         worker.detach(args["client"])  # a client that registers another vocabulary attaches again
         _require(fds, 1)
-        alarm = [Descriptor(fds.pop(1)) for _ in fds[1:2]]
+        waker = [Descriptor(fds.pop(1)) for _ in fds[1:2]]
         worker.clients[args["client"]] = Client(
             args["client"],
             args["link"],
@@ -231,7 +231,7 @@ class Controls:
             self._vocabularies[args["vocabulary"]],
             worker.settings.max_outbox,
             args["owner"],
-            *alarm,
+            *waker,
         )
 
     def _detach(self, _: int, args: dict[str, Any], __: list[int]) -> None:

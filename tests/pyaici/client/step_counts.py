@@ -240,7 +240,7 @@ class Pair:
             self.runtime._steps, self.runtime._live._numbers = itertools.count(1000), itertools.count(1000)
             yield
 
-    def attach(self, args: dict[str, Any], segment: int, _alarm: int, bells: int) -> None:
+    def attach(self, args: dict[str, Any], segment: int, waker: int) -> None:
         """Attaches a client as `aicirt.worker.control` does, and sends it the doorbell."""
         worker = self.local.worker
         for number in list(worker.clients):
@@ -252,7 +252,7 @@ class Pair:
         )
         bell = worker._bell.file
         assert bell is not None
-        with socket.socket(fileno=os.dup(bells)) as sock:
+        with socket.socket(fileno=os.dup(waker)) as sock:
             FrameSocket(sock).send(Reply(0, None, None), [bell.fd])
 
     def serve(self) -> None:
