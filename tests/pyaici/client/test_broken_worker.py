@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.contract.abi import RowKind, Verb
+from aicirt.contract.abi import MID_DRAFTS, RowKind, Verb
 from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
 from aicirt.contract.messages import MID, NOTICE, PRE, Mid, Notice, Pre, Reply, StepInput, encode
 from aicirt.ipc.doorbell import Doorbell
@@ -301,6 +301,31 @@ def test_ring_positions_changed_by_the_worker_do_no_harm(bench: Bench, place: in
     step.wait_pre()
     bench.check(step.wait())
     bench.live.free([*BROKEN, *GOOD])
+
+
+@pytest.mark.parametrize(
+    ("verb", "drafts"),
+    [
+        (Verb.SAMPLE, [1] * 65),
+        (Verb.SAMPLE, [VOCAB]),
+        (Verb.SAMPLE, 7),
+        (Verb.STOP, [1]),
+        (Verb.ERROR, [1]),
+    ],
+)
+def test_drafts_that_no_controller_may_have_end_the_link(bench: Bench, verb: Verb, drafts: Any) -> None:
+    """The engine computes and keeps the logits after each draft: many would take all memory."""
+    fields: dict[Verb, list[Any]] = {
+        Verb.SAMPLE: [RowKind.TOKEN, 9, 0, 0, 0.0, None, 0],
+        Verb.ERROR: [["trap", "it has failed", {}]],
+    }
+    bench.answer_well()
+    bench.write(0, encode(Pre(PRE, NUMBER, [])))
+    entry = [BROKEN[0], verb, *fields.get(verb, [None])]
+    bench.write(0, encode(Mid(MID, NUMBER, [entry], [], [], [[BROKEN[0], MID_DRAFTS, drafts]])))
+    found = bench.step().wait()
+    bench.check(found)
+    assert isinstance(found.mid[BROKEN[0]].error, ProtocolError) and bench.links[0].gone
 
 
 def test_a_doorbell_rung_endlessly_does_not_block_the_engine(bench: Bench) -> None:
