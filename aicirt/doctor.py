@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure, SpaceError, counted
-from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.modules.store import default_directory
 from aicirt.settings import MIN_WORKER_MEMORY, WorkerSettings, share_memory
@@ -69,7 +68,6 @@ def examine() -> list[Finding]:
         python,
         run_guests,
         shared_memory,
-        semaphores,
         memory_files,
         processors,
         stack,
@@ -130,20 +128,6 @@ def shared_memory() -> Finding:
     except SpaceError as error:
         return Finding(name, State.MISSING, found, "nothing works", error.message)
     return Finding(name, State.OK, found)
-
-
-def semaphores() -> Finding:
-    """Checks semaphores, with which processes wake each other."""
-    try:
-        bell = Doorbell.create()
-        bell.ring()
-        rung = bell.wait(0)
-        bell.close()
-    except OSError as error:
-        return Finding("semaphores", State.MISSING, str(error), "nothing works", "mount a tmpfs on /dev/shm")
-    if not rung:
-        return Finding("semaphores", State.MISSING, "a posted semaphore wakes no waiter", "nothing works")
-    return Finding("semaphores", State.OK, "work")
 
 
 def memory_files() -> Finding:

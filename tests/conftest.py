@@ -165,12 +165,3 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built_wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of `checkout`."""
     return build_wheel(checkout, tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_left_in_shared_memory() -> Iterator[None]:
-    """Fails a file whose tests leave a name of this process in /dev/shm: it would disturb later files."""
-    pattern = f"*aici-{os.getuid()}-{os.getpid()}-*"
-    before = set(Path("/dev/shm").glob(pattern))
-    yield
-    assert not set(Path("/dev/shm").glob(pattern)) - before

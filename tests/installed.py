@@ -71,7 +71,6 @@ def main() -> None:
         "pyaici",
         "wasmtime",
         "numpy",
-        "posix_ipc",
         "msgpack",
         "xllamacpp",
         "tokenizers",

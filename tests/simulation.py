@@ -7,7 +7,7 @@ The code of the daemon, the client and the guests is the real one. These parts s
 - Order. One thread runs everything. A seed, if there is one, chooses which part runs next; otherwise all
   take turns. A part runs until it would wait: a worker handles one message, one call or one slice at a time.
 - Processes. Workers and compilers have none, so they cannot die, have no sandbox, and use this process's
-  memory. Sockets, shared memory and files are real; doorbells are counters.
+  memory. Sockets, shared memory and files are real; doorbells run the world.
 
 tests/pyaici/client/test_orders.py compares it with a real daemon.
 """
@@ -35,6 +35,8 @@ from typing import Any, ClassVar, NamedTuple
 import wasmtime
 
 from aicirt.contract.modules import ModuleInfo
+from aicirt.ipc import segment
+from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket, frame
 from aicirt.ipc.ring import Ring
 from aicirt.modules import compiler, store
@@ -51,7 +53,6 @@ from aicirt.wasm.engine import WasmEngine
 from aicirt.wasm.host import HostFunction, Linker
 from aicirt.wasm.imports import host_functions
 from aicirt.wasm.module.check import check
-from aicirt.worker import client as worker_client
 from aicirt.worker import loop, memory, scheduling, steps, templates
 from aicirt.worker.control import Controls
 from aicirt.worker.hostapi import CALLS, TIMED
@@ -91,7 +92,8 @@ class World:
         self.time = Time(self)
         self._modules = modules
         self._undo = ExitStack()
-        self.bells: dict[str, Bell] = {}
+        #: what interrupts the guest of a worker whose bell is rung, by the inode of the bell's file
+        self.listeners: dict[int, Callable[[], object]] = {}
         self.daemons: list[LocalDaemon] = []
         self.workers: list[LocalWorker] = []
         self._turn = 0
@@ -114,7 +116,6 @@ class World:
         with self._undo:
             for local in list(self.daemons):
                 local.close()
-        assert not self.bells or kind is not None, f"bells are left: {list(self.bells)}"
         if sum(1 for _ in Path("/proc/self/fd").iterdir()) > _MANY_FILES:  # of guests of ended workers
             gc.collect()
 
@@ -128,9 +129,8 @@ class World:
                 if getattr(module, name, None) is replaced:
                     yield module, name, value
         yield host, "monotonic", self.time.monotonic
-        for module in (channel, workers):
+        for module in (channel, workers, segment):
             yield module, "Doorbell", Bell
-        yield worker_client, "Doorbell", Bell.of_file
         yield control, "FrameSocket", _ClientSocket
         yield runtime, "Daemon", LocalDaemon
         for module in (channel, loop):
@@ -368,15 +368,15 @@ class _Listener:
     """Has the interface of `Listener`. The bell interrupts the guest at once."""
 
     def __init__(self, bell: Bell, interrupt: Callable[[], object]) -> None:
-        self._bell, self._interrupt = bell, interrupt
+        assert bell.file is not None
+        self._bell, self._interrupt = _inode(bell.file), interrupt
+        self._listeners = _world().listeners
 
     def listen(self) -> None:
-        self._bell.on_ring = self._interrupt
+        self._listeners[self._bell] = self._interrupt
 
     def dismiss(self) -> bool:
-        sent = self._bell.on_ring is not None
-        self._bell.on_ring = None
-        return sent
+        return self._listeners.pop(self._bell, None) is not None
 
 
 def _costly(function: HostFunction) -> HostFunction:
@@ -396,70 +396,27 @@ def _costly(function: HostFunction) -> HostFunction:
 # -- messages ----------------------------------------------------------------------------------------
 
 
-class Bell:
-    """Has the interface of `Doorbell`."""
-
-    _numbers = itertools.count(1)
-
-    def __init__(self, name: str, world: World) -> None:
-        self.name = name
-        file = Descriptor(os.memfd_create(name))
-        self.file: Descriptor | None = file
-        self._inode = os.fstat(file.fd).st_ino
-        self._world = world
-        self._rings = 0
-        self._open = 0
-        self.on_ring: Callable[[], object] | None = None
+class Bell(Doorbell):
+    """A doorbell whose waiter runs the world meanwhile."""
 
     @classmethod
-    def create(cls) -> Bell:
-        world, name = _world(), f"/bell-{next(cls._numbers)}"
-        world.bells[name] = bell = cls(name, world)
+    def of_file(cls, fd: int) -> Bell:
+        bell = super().of_file(fd)
+        bell.file = Descriptor(os.dup(fd))  # tells which worker waits for it
         return bell
-
-    @classmethod
-    def open(cls, name: str) -> Bell:
-        try:
-            bell = _world().bells[name]
-        except KeyError:
-            raise FileNotFoundError(name) from None
-        bell._open += 1
-        return bell
-
-    @classmethod
-    def of_file(cls, file: Descriptor) -> Bell:
-        """Stands for the constructor of `Doorbell`."""
-        found = (name for name, bell in _world().bells.items() if bell._inode == os.fstat(file.fd).st_ino)
-        return cls.open(next(found))
 
     def ring(self) -> None:
-        self._rings += 1
-        if self.on_ring is not None:
-            self.on_ring()
-
-    @property
-    def rung(self) -> bool:
-        return self._rings > 0
+        super().ring()
+        if self.file is not None and (interrupt := _world().listeners.get(_inode(self.file))) is not None:
+            interrupt()
 
     def wait(self, timeout: float) -> bool:
-        """Runs the world meanwhile."""
-        rung = self._world.until(lambda: self._rings > 0, timeout)
-        self._rings = 0
-        return rung
+        _world().until(lambda: self.rung, timeout)
+        return super().wait(0)
 
-    def take(self) -> bool:
-        """Returns whether it was rung, without waiting."""
-        rung, self._rings = self._rings > 0, 0
-        return rung
 
-    def unlink(self) -> None:
-        """Does nothing: it is found until it is closed."""
-
-    def close(self) -> None:
-        if self._open:
-            self._open -= 1
-        else:
-            self._world.bells.pop(self.name, None)
+def _inode(file: Descriptor) -> int:
+    return os.fstat(file.fd).st_ino
 
 
 def _spin(rings: Sequence[Ring], _seconds: float) -> bool:
@@ -535,7 +492,7 @@ class LocalWorker:
     def turn(self) -> None:
         """Does the next part of a round of `Worker.run`."""
         worker = self.worker
-        called = self._bell.take() and not self._busy
+        called = self._bell.wait(0) and not self._busy
         busy = worker._serve()
         if called and not busy:
             busy = worker._expect_step()
@@ -585,9 +542,9 @@ class _ForkServer:
     ) -> _Child:
         assert program == "aicirt.worker"
         values = dict(itertools.pairwise(arguments))
-        control = socket.socket(fileno=os.dup(files[-1]))
-        bell, config = _world().bells[values["--bell"]], WorkerConfig.from_json(values["--config"])
-        return _Child(LocalWorker(control, bell, config))
+        *_, control, bell = files
+        config = WorkerConfig.from_json(values["--config"])
+        return _Child(LocalWorker(socket.socket(fileno=os.dup(control)), Bell.of_file(bell), config))
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -177,7 +177,6 @@ MATRIX = {
 #: which units may import packages of others
 FOREIGN = {
     "ctypes": "aicirt.ipc aicirt.sandbox aicirt.system aicirt.wasm pyaici.engines.llama",
-    "posix_ipc": "aicirt.ipc",
     "wasmtime": "aicirt.wasm",
     "torch": (
         "pyaici.client pyaici.engines.hf pyaici.engines.sglang pyaici.engines.vllm.scheduling "

@@ -93,7 +93,7 @@ def test_metadata_has_requirements_extras_and_licence(distributions: tuple[Path,
     for found in map(metadata, distributions):
         assert found.requires_dist and found.classifiers
         required = [each.name for each in found.requires_dist if each.marker is None]
-        assert sorted(required) == ["msgpack", "numpy", "posix-ipc", "wasmtime"]
+        assert sorted(required) == ["msgpack", "numpy", "wasmtime"]
         assert set(found.provides_extra or ()) == PROJECT["optional-dependencies"].keys()
         assert found.license_expression == "MIT"
         systems = [each for each in found.classifiers if each.startswith("Operating System")]

@@ -73,6 +73,8 @@ CAP_HOLD_END = 10
 CAP_CALLS = 11
 #: other capabilities of the engine; CAP_LOOK is LOOK_NEVER, LOOK_LISTS or LOOK_LOGITS
 CAP_LOOK, CAP_FOLLOW, CAP_DRAFTS = 12, 13, 14
+#: most drafts of a result for any engine, which keeps the logits after each: 40 MB with 150 000 tokens
+MAX_DRAFTS = 64
 
 #: sources of aici_read
 ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED, FOUND, LOGITS = range(9)

@@ -197,7 +197,7 @@ class ProtocolError(RuntimeFailure):
 
 
 class SpaceError(RuntimeFailure):
-    """Shared memory, semaphores (/dev/shm), mask rows, or room for another sequence ran out."""
+    """Shared memory, mask rows, or room for another sequence ran out."""
 
     code = "space"
 

@@ -1,4 +1,4 @@
-"""Wakes a process when work is waiting for it: doorbells, which are semaphores, and spinning.
+"""Wakes a process when work is waiting for it: doorbells, and spinning.
 
 A wake-up across cores takes 30-60 us, so a process spins before it sleeps, and chooses where it sleeps.
 """
@@ -9,152 +9,127 @@ import ctypes
 import mmap
 import os
 import platform
-import stat
 import time
 from collections.abc import Iterable
 
-import posix_ipc
-
-from aicirt.contract.errors import ProtocolError, SpaceError
-from aicirt.ipc import names
+from aicirt.contract.errors import SpaceError
 from aicirt.ipc.ring import Ring
-from aicirt.system.files import Descriptor
+from aicirt.system.files import Descriptor, create_shared, map_shared
 from aicirt.system.shortage import describe
 
 #: calls that may wait, and calls that never do, which would take longer if they released Python's lock
 _libc, _quick = ctypes.CDLL(None), ctypes.PyDLL(None)
-#: glibc 2.30
-_clockwait = getattr(_libc, "sem_clockwait", None)
-#: bytes of a semaphore on 64-bit machines
-_BYTES = 32
+#: whether other processors see stores in the order in which a processor makes them
+_ORDERED = platform.machine() in ("x86_64", "AMD64")
+#: number of the system call futex, also on 64-bit ARM, and its operations between processes
+_FUTEX, _WAIT, _WAKE = 202 if _ORDERED else 98, 0, 1
+for _library in (_libc, _quick):
+    _library.syscall.argtypes = [
+        ctypes.c_long,
+        ctypes.c_void_p,
+        ctypes.c_long,
+        ctypes.c_long,
+        ctypes.c_void_p,
+    ]
+_unlock, _try_lock = _quick.pthread_spin_unlock, _quick.pthread_spin_trylock
+#: guards nothing
+_lock = ctypes.byref(ctypes.c_int())
+
+
+def _fence() -> None:
+    """Makes earlier stores visible before later loads: no processor moves a lock before the unlock ahead."""
+    _unlock(_lock)
+    _try_lock(_lock)
 
 
 class _TimeSpec(ctypes.Structure):
     _fields_ = (("sec", ctypes.c_long), ("nsec", ctypes.c_long))
 
 
-class Semaphore:
-    """A POSIX semaphore in a file that several processes map. After `close`, calls have no effect."""
-
-    __slots__ = ("_memory",)
-
-    def __init__(self, file: Descriptor) -> None:
-        """Maps the file. Raises ProtocolError if it is not that of a semaphore, and OSError."""
-        found = os.fstat(file.fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size < _BYTES:
-            raise ProtocolError("a doorbell is not the file of a semaphore")
-        #: mapped until the last call that uses it has returned
-        self._memory: ctypes.Array[ctypes.c_char] | None
-        self._memory = (ctypes.c_char * _BYTES).from_buffer(mmap.mmap(file.fd, _BYTES))
-
-    def acquire(self, timeout: float) -> bool:
-        """Decrements the semaphore; returns False after `timeout` seconds, or on a signal.
-
-        Waits by the monotonic clock, where the C library can: if the time of day is set back by an hour, a
-        wait until a time of day lasts an hour longer.
-        """
-        if (memory := self._memory) is None:
-            return False
-        if timeout <= 0:
-            return not _quick.sem_trywait(memory)
-        clock = time.CLOCK_REALTIME if _clockwait is None else time.CLOCK_MONOTONIC
-        end = divmod(time.clock_gettime_ns(clock) + int(timeout * 1e9), 1_000_000_000)
-        until = ctypes.byref(_TimeSpec(*end))
-        if _clockwait is None:
-            return not _libc.sem_timedwait(memory, until)
-        return not _clockwait(memory, clock, until)
-
-    def release(self) -> None:
-        """Increments the semaphore, unless it has its highest value, 2^31 - 1."""
-        if (memory := self._memory) is not None:
-            _quick.sem_post(memory)
-
-    @property
-    def value(self) -> int:
-        """How often the semaphore can be decremented without a wait."""
-        value, memory = ctypes.c_int(), self._memory
-        if memory is not None:
-            _quick.sem_getvalue(memory, ctypes.byref(value))
-        return value.value
-
-    def close(self) -> None:
-        """Unmaps the file."""
-        self._memory = None
-
-
-#: rings that one `wait` consumes at most: more would only wake the waiter once more
-_MAX_RINGS = 1 << 16
+#: words of a doorbell: whether it was rung, and whether its waiter sleeps
+_RUNG, _ASLEEP = 0, 1
+_Words = ctypes.c_uint32 * 2
 
 
 class Doorbell:
-    """A semaphore that wakes the process that waits for it.
+    """Two words of shared memory, by which processes wake the one that waits. After `close` it does nothing.
 
-    Workers open none by name, so that a guest that has broken out reaches only those of its clients.
+    A peer may write anything there. All that it can cause are a wait that ends early or takes its whole time,
+    and a needless system call: operations and times of the kernel's calls are never read from the words, as
+    the C library reads them from a semaphore.
     """
 
-    __slots__ = ("_semaphore", "file", "name")
+    __slots__ = ("_words", "file")
 
-    def __init__(self, file: Descriptor, name: str = "") -> None:
-        """Maps the semaphore. Raises ProtocolError, OSError."""
-        self._semaphore = Semaphore(file)
-        #: empty if another process has created the semaphore, or it has no name any more
-        self.name = name
-        #: for a process that opens no names; None if another process has created the semaphore
-        self.file = file if name else None
+    def __init__(self, memory: mmap.mmap, at: int = 0, file: Descriptor | None = None) -> None:
+        """`memory`: mapped until the last call that uses it has returned. `at`: offset, a multiple of 4."""
+        self._words: ctypes.Array[ctypes.c_uint32] | None = _Words.from_buffer(memory, at)
+        #: the memory file of a doorbell that has one of its own, for other processes
+        self.file = file
 
     @classmethod
     def create(cls) -> Doorbell:
-        """Creates a doorbell with a fresh name, accessible to this user only. Raises SpaceError."""
-        name = ""
+        """Creates a doorbell in a memory file of its own. Raises SpaceError."""
         try:
-            name = names.fresh_name()
-            posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=0).close()
-            return cls(names.open_semaphore(name), name)
-        except (OSError, posix_ipc.Error) as error:
-            if name:
-                names.unlink_semaphore(name)
-            raise SpaceError(
-                f"cannot create a semaphore in /dev/shm (in a container, see --shm-size): {describe(error)}"
-            ) from error
+            file = create_shared("aici-doorbell", mmap.PAGESIZE, mmap.PAGESIZE)
+            return cls(mmap.mmap(file.fd, mmap.PAGESIZE), file=file)
+        except OSError as error:
+            raise SpaceError(f"cannot create a doorbell in shared memory: {describe(error)}") from error
 
     @classmethod
-    def open(cls, name: str) -> Doorbell:
-        """Opens an existing doorbell. Raises OSError, FileNotFoundError if the name is gone."""
-        return cls(names.open_semaphore(name))
+    def of_file(cls, fd: int) -> Doorbell:
+        """Maps a doorbell of another process. Raises ProtocolError if it is none, and OSError."""
+        return cls(map_shared(fd, mmap.PAGESIZE, "doorbell"))
 
     def ring(self) -> None:
-        """Wakes the waiter."""
-        self._semaphore.release()
+        """Wakes the waiter; makes no system call if it does not sleep."""
+        if (words := self._words) is None:
+            return
+        if not _ORDERED:
+            _fence()  # first the message
+        words[_RUNG] = 1
+        _fence()
+        if words[_ASLEEP]:
+            self._wake(words)
 
     @property
     def rung(self) -> bool:
         """Whether the bell was rung since the last wait."""
-        return self._semaphore.value > 0
+        words = self._words
+        return words is not None and words[_RUNG] != 0
 
     def wait(self, timeout: float) -> bool:
         """Waits up to `timeout` seconds (0 = do not wait); returns True if the bell was rung, however often.
 
-        A bell has one waiter.
+        Returns early on a signal. A bell has one waiter.
         """
-        acquire = self._semaphore.acquire
-        if not acquire(timeout):
+        if (words := self._words) is None:
             return False
-        for _ in range(_MAX_RINGS):  # bounded: a process may ring endlessly
-            if not acquire(0):
-                break
+        if not words[_RUNG]:
+            if timeout <= 0:
+                return False
+            words[_ASLEEP] = 1
+            self._sleep(words, timeout)
+            words[_ASLEEP] = 0
+            if not words[_RUNG]:
+                return False
+        words[_RUNG] = 0
+        _fence()  # then the waiter looks for messages
         return True
 
-    def unlink(self) -> None:
-        """Removes the name; processes that have the semaphore open are not affected."""
-        if self.name:
-            names.unlink_semaphore(self.name)
-            self.name = ""
+    @staticmethod
+    def _sleep(words: ctypes.Array[ctypes.c_uint32], seconds: float) -> None:
+        """Sleeps until `_wake`, unless the bell has been rung: the kernel looks once more."""
+        time_spec = _TimeSpec(*divmod(int(seconds * 1e9), 1_000_000_000))
+        _libc.syscall(_FUTEX, words, _WAIT, 0, ctypes.byref(time_spec))
+
+    @staticmethod
+    def _wake(words: ctypes.Array[ctypes.c_uint32]) -> None:
+        _quick.syscall(_FUTEX, words, _WAKE, 1, None)
 
     def close(self) -> None:
-        """Closes the doorbell, and removes the name if this process created it."""
-        self._semaphore.close()
-        self.file = None
-        self.unlink()
+        """Unmaps the doorbell."""
+        self._words = self.file = None
 
 
 current_cpu = ctypes.PyDLL(None).sched_getcpu
@@ -208,7 +183,7 @@ def _may_spin() -> bool:
     With one core the peer cannot write while this thread spins. Without the doorbell between write and read,
     only processors that keep the order of stores guarantee that a visible message is complete.
     """
-    return len(os.sched_getaffinity(0)) > 1 and platform.machine() in ("x86_64", "AMD64")
+    return len(os.sched_getaffinity(0)) > 1 and _ORDERED
 
 
 _MAY_SPIN = _may_spin()

@@ -1,26 +1,21 @@
-"""The shared-memory segment of one (client, worker) pair: its layout and its mask rows."""
+"""The shared-memory segment of one (client, worker) pair: its layout, rings and doorbell."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap
-import os
 from dataclasses import dataclass
 
 from aicirt.contract.errors import ProtocolError, SpaceError
+from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.ring import HEADER_BYTES, Ring
-from aicirt.system.files import Descriptor
+from aicirt.system.files import Descriptor, create_shared, map_shared
 from aicirt.system.shortage import describe
 
 _LINE = 64
 #: dense rows of a segment, and how many an owner has by default where all of them take memory
 _MAX_DENSE, _EAGER_DENSE = 1 << 13, 32
-#: neither side can change the size: access behind the end of a file kills the process with SIGBUS
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-#: seals against writes (the second is F_SEAL_FUTURE_WRITE): a segment could not be used
-_READ_ONLY = fcntl.F_SEAL_WRITE | 0x10
 #: MADV_POPULATE_WRITE
 _POPULATE = 23
 
@@ -114,9 +109,14 @@ class Layout:
         return HEADER_BYTES + self.ring_bytes
 
     @property
+    def bell(self) -> int:
+        """Offset of the doorbell for which the client waits."""
+        return 2 * (HEADER_BYTES + self.ring_bytes)
+
+    @property
     def generations(self) -> int:
         """Offset of the generations: a uint32 per row, dense rows last; odd while the row is in use."""
-        return 2 * (HEADER_BYTES + self.ring_bytes)
+        return self.bell + _LINE
 
     @property
     def rows(self) -> int:
@@ -146,9 +146,9 @@ class Layout:
 
 
 class Segment:
-    """The mapped segment with its two rings; rows are accessed by their offsets."""
+    """The mapped segment with its rings and the client's doorbell; rows are accessed by their offsets."""
 
-    __slots__ = ("_map", "file", "layout", "memory", "to_client", "to_worker")
+    __slots__ = ("_map", "bell", "file", "layout", "memory", "to_client", "to_worker")
 
     def __init__(self, mapped: mmap.mmap, layout: Layout, file: Descriptor | None = None) -> None:
         self._map = mapped
@@ -159,21 +159,17 @@ class Segment:
         ring_total = HEADER_BYTES + layout.ring_bytes
         self.to_worker = Ring(self.memory[layout.to_worker : layout.to_worker + ring_total])
         self.to_client = Ring(self.memory[layout.to_client : layout.to_client + ring_total])
+        self.bell = Doorbell(mapped, layout.bell)
 
     @classmethod
     def create(cls, layout: Layout) -> Segment:
         """Creates a zeroed segment in a sealed memory file. Raises SpaceError.
 
-        Reserves its memory: a write to a page that cannot be allocated would kill the engine with SIGBUS. The
-        memory of a dense row is reserved at its first use (`reserve`) if `LATE_ROWS` is set.
+        The memory of a dense row is reserved at its first use (`reserve`) if `LATE_ROWS` is set.
         """
         try:
-            fd = os.memfd_create("aici-segment", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            file = Descriptor(fd)
-            os.ftruncate(fd, layout.total)
-            os.posix_fallocate(fd, 0, layout.dense if LATE_ROWS else layout.total)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-            return cls(mmap.mmap(fd, layout.total), layout, file)
+            file = create_shared("aici-segment", layout.total, layout.dense if LATE_ROWS else layout.total)
+            return cls(mmap.mmap(file.fd, layout.total), layout, file)
         except OSError as error:
             problem = error.strerror if error.errno == errno.ENOSPC else describe(error)
             raise SpaceError(
@@ -185,17 +181,7 @@ class Segment:
     @classmethod
     def of_file(cls, fd: int, layout: Layout) -> Segment:
         """Maps an existing segment. Raises ProtocolError if its size is another one, or could change."""
-        try:
-            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-        except OSError:  # not a memory file
-            seals = 0
-        # the kernel may add others: where vm.memfd_noexec is set, one against making the file executable
-        if seals & (_SEALS | _READ_ONLY) != _SEALS:
-            raise ProtocolError("the segment is not a memory file of a sealed size")
-        size = os.fstat(fd).st_size
-        if size != layout.total:
-            raise ProtocolError(f"the segment has {size} bytes; expected {layout.total}")
-        return cls(mmap.mmap(fd, layout.total), layout)
+        return cls(map_shared(fd, layout.total, "segment"), layout)
 
     def close(self) -> None:
         """Unmaps the segment.
@@ -204,6 +190,7 @@ class Segment:
         """
         self.to_worker.release()
         self.to_client.release()
+        self.bell.close()
         with contextlib.suppress(BufferError):  # the engine still holds a view: unmapped when it is freed
             self.memory.release()
             self._map.close()

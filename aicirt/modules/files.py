@@ -142,8 +142,11 @@ class ModuleFiles:
         return note
 
     def _ids(self, *kinds: str) -> list[str]:
-        with os.scandir(self._folder) as entries:  # without paths: an owner may have 16 384 scripts
-            found = {entry.name.rpartition(".")[0] for entry in entries if entry.name.endswith(kinds)}
+        try:
+            with os.scandir(self._folder) as entries:  # without paths: an owner may have 16 384 scripts
+                found = {entry.name.rpartition(".")[0] for entry in entries if entry.name.endswith(kinds)}
+        except FileNotFoundError as error:
+            raise RuntimeFailure(f"the folder of modules {self._folder} is missing: restore it") from error
         return sorted(filter(is_module_id, found))
 
     def _path(self, module_id: str, kind: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import time
@@ -49,6 +50,7 @@ CREATE INDEX IF NOT EXISTS named ON tags (owner);
 _DAMAGED = "it is damaged: restore or remove it. Without it, tags and uploaders are forgotten"
 _CURES = {
     sqlite3.SQLITE_BUSY: f"another process has been changing it for {LOCK_SECONDS:.0f} s: end that process",
+    sqlite3.SQLITE_CANTOPEN: "make its folder as it was and writable, or choose another one (--store)",
     sqlite3.SQLITE_FULL: "make room there, or choose another folder (--store)",
     sqlite3.SQLITE_READONLY: "make it writable, or choose another folder (--store)",
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
@@ -107,6 +109,8 @@ class Ownership:
 
     def claim(self, module_id: str, claimant: str) -> bool:
         """Adds a claim to a module; returns False if it is not stored. An existing claim keeps its time."""
+        if self._ask("SELECT 1 FROM claims WHERE module = ? AND owner = ?", module_id, claimant):
+            return self._files.has(module_id)  # the file may be read-only
         with self._changing() as db:
             if stored := self._files.has(module_id):
                 self._claim(db, module_id, claimant)
@@ -236,19 +240,18 @@ class Ownership:
             [*rows, (module_id, self._files.size(module_id), interpreter, created)],
         )
         self._charge(db, module_id)
-        if interpreter:
-            self._charge(db, interpreter)
 
     @staticmethod
     def _charge(db: sqlite3.Connection, module_id: str) -> None:
-        """Finds out who pays for a module after a change of its claims or tags, or of its scripts."""
-        db.execute(
+        """Finds out who pays for a module, and for the interpreter of a script, after a change."""
+        interpreters = db.execute("SELECT interpreter FROM modules WHERE id = ?", (module_id,)).fetchall()
+        db.executemany(
             "UPDATE modules SET payer = coalesce("
             "(SELECT owner FROM claims WHERE module = modules.id ORDER BY since, owner LIMIT 1), "
             "(SELECT owner FROM tags WHERE module = modules.id ORDER BY name LIMIT 1), "
             "(SELECT payer FROM modules AS script WHERE script.interpreter = modules.id LIMIT 1), '') "
             "WHERE id = ?",
-            (module_id,),
+            [(module_id,), *interpreters],
         )
 
     def _disown(self, db: sqlite3.Connection, module_id: str, owner: str) -> bool:
@@ -356,12 +359,19 @@ class Ownership:
                 db.close()  # the file may have been replaced meanwhile
                 raise
             except BaseException:
-                self._idle.append(db)
+                self._keep(db)
                 raise
-            self._idle.append(db)
+            self._keep(db)
         except sqlite3.Error as error:
             cure = _CURES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
             raise RuntimeFailure(f"{self._path}: {error}" + (f": {cure}" if cure else "")) from error
+
+    def _keep(self, db: sqlite3.Connection) -> None:
+        """Keeps a connection for later, unless the file may not be written: it would never write again."""
+        if os.access(self._path, os.W_OK):
+            self._idle.append(db)
+        else:
+            db.close()
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self._path, LOCK_SECONDS, isolation_level=None, check_same_thread=False)

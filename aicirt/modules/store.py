@@ -195,14 +195,16 @@ class ModuleStore:
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
-        """Converts errors of writing files: raises RuntimeFailure if there is no room."""
+        """Converts errors of writing files: raises RuntimeFailure if the folders do not allow it now."""
         try:
             yield
         except OSError as error:
-            if not is_shortage(error) and not isinstance(error, IsADirectoryError):
+            changed = isinstance(error, (FileNotFoundError, IsADirectoryError, PermissionError))
+            if not is_shortage(error) and not changed:
                 raise
-            where = self.code.parent
-            raise RuntimeFailure(f"modules cannot be {what} in {where}: {describe(error)}") from error
+            problem = f"modules cannot be {what} in {self.code.parent}: {describe(error)}"
+            cure = ": make its folders as they were, with the right to write there" if changed else ""
+            raise RuntimeFailure(problem + cure) from error
 
     def _finish(self, info: ModuleInfo, pending: Path, artifact: Path, claimant: str) -> ModuleInfo:
         new = not self.has(info.id)
@@ -326,19 +328,24 @@ class ModuleStore:
 
     def remove(self, name: str, owner: str = "", *, force: bool = False) -> builtins.list[str]:
         """Removes a module, by id or tag, as `Ownership.remove` does. Raises also UnknownModuleError."""
-        return self._gone(self.ownership.remove(self.resolve(name), owner, force=force))
+        module_id = self.resolve(name)
+        return self._gone(partial(self.ownership.remove, module_id, owner, force=force))
 
     def tag(self, name: str, module: str, owner: str = "", limit: int | None = None) -> builtins.list[str]:
         """Tags a module, by id or tag, as `Ownership.tag` does. Raises also UnknownModuleError."""
-        return self._gone(self.ownership.tag(name, self.resolve(module), owner, limit))
+        module_id = self.resolve(module)
+        return self._gone(partial(self.ownership.tag, name, module_id, owner, limit))
 
     def untag(self, name: str, owner: str = "", *, force: bool = False) -> builtins.list[str]:
         """Removes a tag, as `Ownership.untag` does."""
-        return self._gone(self.ownership.untag(name, owner, force=force))
+        return self._gone(partial(self.ownership.untag, name, owner, force=force))
 
-    def _gone(self, modules: builtins.list[str]) -> builtins.list[str]:
-        for module_id in modules:
-            self._discard(*self.code.glob(f"{module_id}-*"))
+    def _gone(self, change: Callable[[], builtins.list[str]]) -> builtins.list[str]:
+        """Makes a change, and removes the code of the modules that it has removed; returns them."""
+        with self._writing("removed"):
+            modules = change()
+            for module_id in modules:
+                self._discard(*self.code.glob(f"{module_id}-*"))
         return modules
 
     # -- scripts -----------------------------------------------------------------------------

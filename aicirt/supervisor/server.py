@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure, WorkerDiedError, counted
-from aicirt.ipc import names
 from aicirt.ipc.frames import FrameSocket, peer_credentials
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import WorkerConfig, share_memory
@@ -95,7 +94,6 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         listening = self._listen()  # raises before anything is started
-        names.sweep_orphans()
         self.pool = self._make_pool(self._num_workers, self.config, self._fork_server.start)
         self.pool.on_death(self.templates.forget)
         self.pool.on_death(self.exchange.worker_died)

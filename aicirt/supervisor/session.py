@@ -18,6 +18,7 @@ from aicirt.contract.errors import (
     ProtocolError,
     RuntimeFailure,
     SpaceError,
+    WorkerDiedError,
 )
 from aicirt.contract.messages import PROTOCOL_VERSION, Reply
 from aicirt.ipc.frames import FrameSocket, frame
@@ -288,8 +289,8 @@ class ClientSession:
     async def _attach(self, args: dict[str, Any]) -> None:
         """Connects the client's segment with a worker that serves all owners or the named one.
 
-        The files are the segment and the doorbell, which the worker checks, and the eventfd by which it wakes
-        the client while all its sequences wait.
+        The files are the segment, which the worker checks, and a socket: on it the client gets the doorbell,
+        and the worker wakes it while all its sequences wait.
         """
         pool, owner = self._services.pool, owner_of(args, self.caller.owner)
         worker = pool.find(args["worker"], args["generation"])
@@ -298,6 +299,8 @@ class ClientSession:
         vocabulary = self._services.vocabularies.get(args["vocabulary"])
         await self._services.templates.ensure_vocabulary(worker, vocabulary)
         self._attached[worker.index, worker.generation] = vocabulary.id
+        segment, waker = args["files"]
+        _send_bell(worker, waker)
         await worker.call(
             "attach",
             {
@@ -307,7 +310,7 @@ class ClientSession:
                 "vocabulary": vocabulary.id,
                 "owner": self.caller.owner,
             },
-            fds=[file.fd for file in args["files"][:3]],
+            fds=[segment.fd, waker.fd],
         )
 
     async def _prepare(self, args: dict[str, Any]) -> None:
@@ -389,5 +392,16 @@ def _address(worker: WorkerProcess) -> dict[str, Any]:
         "worker": worker.index,
         "generation": worker.generation,
         "pid": worker.pid,
-        "bell": worker.bell.name,
     }
+
+
+def _send_bell(worker: WorkerProcess, file: Descriptor) -> None:
+    """Sends a worker's doorbell on a client's socket. Raises WorkerDiedError, or ProtocolError."""
+    if (bell := worker.bell.file) is None:
+        raise WorkerDiedError(f"{worker.name} has ended")
+    try:
+        with socket.socket(fileno=os.dup(file.fd)) as sock:
+            sock.setblocking(False)
+            FrameSocket(sock).send(Reply(0, None, None), [bell.fd])
+    except OSError as error:
+        raise ProtocolError(f"the doorbell cannot be sent: {describe(error)}") from error

@@ -54,8 +54,8 @@ _log = logging.getLogger("aicirt.supervisor")
 #: index of the process that runs `aici_init`, which may take a second; it has no sequences. Where each worker
 #: has its own builder, their indices count down from here
 BUILDER = -1
-#: numbers of stdout and of the control socket in the process
-_STDOUT_FD, _CONTROL_FD = 1, 3
+#: numbers of stdout, of the control socket and of the doorbell in the process
+_STDOUT_FD, _CONTROL_FD, _BELL_FD = 1, 3, 4
 #: bytes of output that the log takes from a process in so many seconds, and seconds between two reads
 _LOG_BYTES, _LOG_SECONDS, _LOG_PAUSE_SECONDS = 1 << 16, 60.0, 0.1
 #: bytes of an answer: the longest of a worker is that to "found", with 256 KiB. A builder also describes a
@@ -117,6 +117,14 @@ class _Output:
         self._warn()
 
 
+def _connections() -> tuple[socket.socket, Descriptor, Descriptor, Descriptor]:
+    """Returns our end of the control socket, the process's, that of its output, and our end of that."""
+    ours, theirs = socket.socketpair()
+    # without waiting: a worker loses output that is not read in time, and its steps go on
+    output, outputs_end = map(Descriptor, os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
+    return ours, Descriptor(theirs.detach()), outputs_end, output
+
+
 class WorkerProcess:
     """A worker process. `generation` distinguishes it from others that had or will have its index."""
 
@@ -165,7 +173,7 @@ class WorkerProcess:
         self._child: Child | None = None
         try:
             self.bell = Doorbell.create()
-            ours, *theirs, output = self._connections(config)
+            ours, *theirs, output = _connections()
         except (OSError, RuntimeFailure) as error:
             raise RuntimeFailure(f"{self.name} cannot be started: {describe(error)}") from error
         # limits how long a worker that reads nothing blocks the supervisor
@@ -177,20 +185,6 @@ class WorkerProcess:
         self._output = _Output(self.name, output)
         self._starting = self._loop.create_task(self._start(config, start, *theirs))
 
-    def _connections(self, config: WorkerConfig) -> tuple[socket.socket, Descriptor, Descriptor, Descriptor]:
-        """Returns our end of the control socket, the process's, that of its output, and our end of that.
-
-        Closes the bell after an error.
-        """
-        try:
-            ours, theirs = socket.socketpair()
-            # without waiting: a worker loses output that is not read in time, and its steps go on
-            output, outputs_end = map(Descriptor, os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
-        except BaseException:
-            self.bell.close()
-            raise
-        return ours, Descriptor(theirs.detach()), outputs_end, output
-
     async def _start(
         self, config: WorkerConfig, start: Start, control: Descriptor, output: Descriptor
     ) -> None:
@@ -198,11 +192,12 @@ class WorkerProcess:
         try:
             arguments = [
                 *(["--background"] if self.index < 0 else []),
-                *("--control-fd", str(_CONTROL_FD), "--bell", self.bell.name, "--parent", str(os.getpid())),
+                *("--control-fd", str(_CONTROL_FD), "--bell-fd", str(_BELL_FD), "--parent", str(os.getpid())),
                 *(["--user", str(user.uid), str(user.gid)] if user is not None else []),
                 *("--config", config.to_json()),
             ]
-            files = [output.fd, output.fd, control.fd]
+            assert self.bell.file is not None
+            files = [output.fd, output.fd, control.fd, self.bell.file.fd]
             self._child = await start("aicirt.worker", arguments, files, _STDOUT_FD)
         except Exception as error:
             expected = isinstance(error, (OSError, RuntimeFailure))

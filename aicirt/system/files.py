@@ -1,10 +1,11 @@
-"""File descriptors with an owner, sealed memory files, and files that no other user can write."""
+"""File descriptors with an owner, memory files of a sealed size, and files that no other user can write."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import stat
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from aicirt.contract.errors import RuntimeFailure
+from aicirt.contract.errors import ProtocolError, RuntimeFailure
 
 
 def cache_folder() -> Path:
@@ -109,6 +110,42 @@ def check_sealed(fd: int, nbytes: int) -> None:
     size = os.fstat(fd).st_size
     if size < nbytes:
         raise RuntimeFailure(f"memory file {fd} has {size} bytes, but {nbytes} were expected")
+
+
+#: neither side can change the size: access behind the end of a file kills the process with SIGBUS
+_SHARED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+#: seals against writes (the second is F_SEAL_FUTURE_WRITE): a shared file could not be used
+_READ_ONLY = fcntl.F_SEAL_WRITE | 0x10
+
+
+def create_shared(name: str, nbytes: int, reserved: int) -> Descriptor:
+    """Creates a memory file of zeros, and reserves the memory of its first `reserved` bytes. Raises OSError.
+
+    A write to a page that cannot be allocated would kill the process with SIGBUS.
+    """
+    file = Descriptor(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+    os.ftruncate(file.fd, nbytes)
+    os.posix_fallocate(file.fd, 0, reserved)
+    fcntl.fcntl(file.fd, fcntl.F_ADD_SEALS, _SHARED)
+    return file
+
+
+def map_shared(fd: int, nbytes: int, what: str) -> mmap.mmap:
+    """Maps the file of another process. Raises ProtocolError if its size is another one, or could change.
+
+    `what`: what the file is, for the error.
+    """
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError:  # not a memory file
+        seals = 0
+    # the kernel may add others: where vm.memfd_noexec is set, one against making the file executable
+    if seals & (_SHARED | _READ_ONLY) != _SHARED:
+        raise ProtocolError(f"the {what} is not a memory file of a sealed size")
+    size = os.fstat(fd).st_size
+    if size != nbytes:
+        raise ProtocolError(f"the {what} has {size} bytes; expected {nbytes}")
+    return mmap.mmap(fd, nbytes)
 
 
 #: a group may have the right to traverse the directory (x), to reach readable files whose names it knows

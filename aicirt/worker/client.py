@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aicirt.contract.errors import AiciError, ProtocolError
 from aicirt.contract.messages import LINK_NUMBERS, NOTICE, WOKEN, Notice, Woken, decode, encode
-from aicirt.ipc.doorbell import Doorbell, current_cpu
+from aicirt.ipc.doorbell import current_cpu
 from aicirt.ipc.ring import Ring
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.worker.results import RowPool, RowWriter
@@ -27,24 +27,23 @@ _CHILD_BIT = 1 << 31
 
 
 class Client:
-    """Segment, doorbell, rows and sequences of one client."""
+    """Segment, rows and sequences of one client."""
 
     def __init__(
         self,
         number: int,
         link: int,
         segment: int,
-        bell: Descriptor,
         layout: Layout,
         vocabulary: LoadedVocabulary,
         max_outbox: int,
         owner: str = "",
-        alarm: Descriptor | None = None,
+        waker: Descriptor | None = None,
     ) -> None:
         """`segment`: descriptor of its file, which the caller keeps. `owner`: of the connection, for the log.
-        `alarm`: an eventfd on which the client sleeps while all its sequences wait.
+        `waker`: a socket, by which it wakes a client that sleeps while all its sequences wait.
 
-        Raises ProtocolError if the segment does not match the layout, or the bell is no file of a semaphore.
+        Raises ProtocolError if the segment does not match the layout.
         """
         if not 0 <= link < LINK_NUMBERS:
             raise ProtocolError(f"link {link} is not between 0 and {LINK_NUMBERS - 1}")
@@ -55,10 +54,10 @@ class Client:
             )
         self.number = number
         self.owner = owner
-        self._alarm = alarm
+        self._waker = waker
         self.vocabulary = vocabulary
         self._segment = Segment.of_file(segment, layout)
-        self._bell = Doorbell(bell)
+        self._bell = self._segment.bell
         self.rows = RowPool(self._segment.memory, layout, dense=False)
         self.dense = RowPool(self._segment.memory, layout, dense=True)
         self.writer = RowWriter(layout, self.rows, self.dense)
@@ -138,9 +137,9 @@ class Client:
         """Tells the client which sequences wait no longer, and wakes it if it sleeps until then."""
         self.send(Woken(WOKEN, len(self.woken), self.woken))
         self.woken.clear()
-        if self._alarm is not None:
-            with contextlib.suppress(OSError):  # it has rung so often that the counter is full
-                os.eventfd_write(self._alarm.fd, 1)
+        if self._waker is not None:
+            with contextlib.suppress(OSError):  # it is full of earlier ones, or the client has gone
+                os.write(self._waker.fd, b"\0")
 
     def new_child(self) -> int:
         """Returns a sequence number for a fork; the client never assigns these numbers."""
@@ -163,4 +162,3 @@ class Client:
         self.rows.release()
         self.dense.release()
         self._segment.close()
-        self._bell.close()

@@ -221,18 +221,17 @@ class Controls:
     def _attach(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
         worker = self._worker
         worker.detach(args["client"])  # a client that registers another vocabulary attaches again
-        _require(fds, 2)
-        bell, *alarm = (Descriptor(fds.pop(1)) for _ in fds[1:3])
+        _require(fds, 1)
+        waker = [Descriptor(fds.pop(1)) for _ in fds[1:2]]
         worker.clients[args["client"]] = Client(
             args["client"],
             args["link"],
             fds[0],
-            bell,
             Layout.from_wire(args["layout"]),
             self._vocabularies[args["vocabulary"]],
             worker.settings.max_outbox,
             args["owner"],
-            *alarm,
+            *waker,
         )
 
     def _detach(self, _: int, args: dict[str, Any], __: list[int]) -> None:

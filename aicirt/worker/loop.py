@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from aicirt.contract.abi import CAP_CALLS, CAP_MAX_FORKS, CAP_TOKENIZER, CAP_TOP_LOGPROBS, PROMPT, Export
+from aicirt.contract.abi import (
+    CAP_CALLS,
+    CAP_DRAFTS,
+    CAP_MAX_FORKS,
+    CAP_TOKENIZER,
+    CAP_TOP_LOGPROBS,
+    MAX_DRAFTS,
+    PROMPT,
+    Export,
+)
 from aicirt.contract.errors import (
     AiciError,
     ControllerFailed,
@@ -168,6 +177,7 @@ class Worker:
         capabilities[CAP_TOP_LOGPROBS] = min(
             capabilities.get(CAP_TOP_LOGPROBS, 0), self.limits.max_top_logprobs
         )
+        capabilities[CAP_DRAFTS] = min(capabilities.get(CAP_DRAFTS, 0), MAX_DRAFTS)
         capabilities[CAP_TOKENIZER] = int(vocabulary.exact)
         capabilities[CAP_MAX_FORKS] = self.limits.max_forks
         self._capabilities = engine, vocabulary.exact, capabilities

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     """Serves until the supervisor stops the worker. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="aicirt.worker")
     parser.add_argument("--control-fd", type=int, required=True)
-    parser.add_argument("--bell", required=True)
+    parser.add_argument("--bell-fd", type=int, required=True)
     parser.add_argument("--config", required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument(
@@ -49,12 +49,11 @@ def main(argv: list[str]) -> int:
     try:
         if config.code:
             os.chdir(config.code)  # the worker's user may be unable to reach the folder by its path
-        bell = Doorbell.open(args.bell)  # the user and the sandbox of a worker may open no name
         if args.user:
             become(*args.user)
         sandbox.die_with(args.parent)
         give_way(BACKGROUND_NICE if args.background else WORKER_NICE)
-        worker, threads = _start_worker(args, config, bell)
+        worker, threads = _start_worker(args, config)
     except (AiciError, OSError, RuntimeError) as error:
         _log.critical("cannot start: %s", describe(error))  # safe to log: the message cannot quote a user yet
         return 1
@@ -64,14 +63,14 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _start_worker(
-    args: argparse.Namespace, config: WorkerConfig, bell: Doorbell
-) -> tuple[Worker, list[Callable[[], None]]]:
+def _start_worker(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, list[Callable[[], None]]]:
     """Creates the worker and confines the process; returns the worker and functions that end its threads.
 
     Raises an error for any missing resource.
     """
     control = FrameSocket(socket.socket(fileno=args.control_fd))
+    bell = Doorbell.of_file(args.bell_fd)
+    os.close(args.bell_fd)
     engine = WasmEngine(config.limits)
     linker = Linker(engine, host_functions(CALLS, TIMED))
     layers = sandbox.enter(sandbox.BUILDER if args.background else sandbox.WORKER)

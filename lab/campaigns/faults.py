@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aicirt.ipc.names import process_start_time
 from lab.campaigns.campaign import Campaign
 from lab.campaigns.client import Task
 from lab.campaigns.hits import HUNG, Hits
@@ -27,11 +26,11 @@ from lab.campaigns.processes import (
     children,
     ended,
     fork_servers,
-    names_of,
     size_of,
     state_of,
 )
 from lab.measurement.timing import summarise
+from lab.system.processes import process_start_time
 
 #: sequences of two clients together
 _SEQUENCES = 32
@@ -145,12 +144,7 @@ class Field:
         """Ends everything and records what is left."""
         for client in self._clients:
             status = client.stop()
-            if (
-                status != 0
-                or client.stopped is None
-                or client.stopped["descriptors"]
-                or client.stopped["shm"]
-            ):
+            if status != 0 or client.stopped is None or client.stopped["descriptors"]:
                 self._problem(f"a client ended with status {status} and left {client.stopped}")
         self._see(self._daemon.pid, *children(self._daemon.pid))
         self._daemon.stop()
@@ -254,7 +248,7 @@ class Field:
         os.kill(client.pid, signal.SIGKILL)
         client.wait()
         deadline = time.monotonic() + 5
-        while client.pid in self._daemon.client_pids() or names_of([str(client.pid)]):
+        while client.pid in self._daemon.client_pids():
             if time.monotonic() > deadline:
                 self._problem(f"client {client.pid} was killed, but the daemon still has traces of it")
                 break
@@ -333,4 +327,4 @@ class Field:
         ]
         ours = set(children(os.getpid())) - self._others
         zombies = [f"zombie {pid}" for pid in sorted(ours) if state_of(pid) == "Z"]
-        return processes + zombies + names_of([f"{pid}-{start}" for pid, start in self._seen])
+        return processes + zombies

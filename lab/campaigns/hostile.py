@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from aicirt.system.pace import pace
 from aicirt.system.silence import LOOK_SECONDS, Silence
 from lab import ROOT
 from lab.campaigns.campaign import Campaign
-from lab.campaigns.processes import names_of
 from lab.campaigns.stranger import GOES_ON, STOPS, Stranger
 from lab.campaigns.strangers import STRANGERS
 from lab.campaigns.validating_engine import Engine, Request
@@ -89,7 +87,6 @@ class Arena:
         self._hostile, witness = (runtime.upload(guest(name, folder)).id for name in ("hostile", "witness"))
         self.witness = Witness(self.engine, witness)
         self._pids = self._processes()
-        self._names = self.names()
 
     def meet(self, stranger: Stranger) -> Meeting:
         """Runs a hostile controller next to the witness, to its end or for some steps; checks the effects."""
@@ -154,7 +151,7 @@ class Arena:
         return problems
 
     def _remains(self) -> list[str]:
-        """Returns problems with what is left: sequences, replaced processes, names in shared memory."""
+        """Returns problems with what is left: sequences, replaced processes."""
         daemon = Silence(self._pids[0], family=True)
         while any(worker.get("sequences", 1) for worker in self.runtime.health()["workers"]):
             if daemon.longer_than(_PATIENCE):
@@ -164,14 +161,7 @@ class Arena:
         if self._processes() != self._pids:
             problems.append("a process has been replaced")
             self._pids = self._processes()
-        if left := self.names() - self._names:
-            problems.append(f"left in shared memory: {sorted(left)}")
-            self._names |= left
         return problems
-
-    def names(self) -> set[str]:
-        """Returns the names that the daemon and this process have in shared memory."""
-        return set(names_of([os.getpid(), *self._pids]))
 
     def _processes(self) -> list[int]:
         health = self.runtime.health()
@@ -180,13 +170,10 @@ class Arena:
 
 @contextmanager
 def arena() -> Iterator[Arena]:
-    """Runs a daemon with one worker. Raises RuntimeError if names are left in shared memory."""
+    """Runs a daemon with one worker."""
     with tempfile.TemporaryDirectory() as folder:
         with Runtime(workers=1, limits=LIMITS, store=Path(folder) / "store") as runtime:
-            place = Arena(runtime, Path(folder))
-            yield place
-    if left := place.names():
-        raise RuntimeError(f"left in shared memory: {sorted(left)}")
+            yield Arena(runtime, Path(folder))
 
 
 def guest(name: str, folder: Path) -> Path:

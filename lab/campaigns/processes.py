@@ -10,15 +10,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aicirt.ipc.names import process_start_time
 from lab import ROOT
 from lab.campaigns.client import Task
-from lab.system.processes import command_line
+from lab.system.processes import command_line, process_start_time
 from pyaici.client.control import Control
 from pyaici.toolchain import build_controller
 
@@ -228,9 +226,3 @@ def ended(pid: int, start: int | None, seconds: float) -> bool:
             return False
         time.sleep(0.005)
     return True
-
-
-def names_of(pids: Iterable[int | str]) -> list[str]:
-    """Returns the names in shared memory of these processes, given as pid or as ``pid-start time``."""
-    marks = [f"-{pid}-" for pid in pids]
-    return [e.name for e in Path("/dev/shm").iterdir() if any(mark in e.name for mark in marks)]

@@ -13,11 +13,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from aicirt.contract.errors import RuntimeFailure
+from aicirt.contract.modules import StoredScript
 from aicirt.wasm.memory import _PAGEMAP_SCAN, PagemapReader, change_finder
 from lab.campaigns import syscalls
+from lab.campaigns.load import Load
 from lab.campaigns.processes import children, fork_servers
 from lab.campaigns.short_supply import (
     VOCABULARY,
@@ -35,6 +38,7 @@ from lab.campaigns.short_supply import (
     until_refused,
 )
 from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -45,34 +49,8 @@ class Case:
     needs: str = ""
 
 
-def _shm_full(wasm: bytes) -> None:
-    """A full /dev/shm: neither clients nor daemons can start, existing ones continue."""
-    mount("/dev/shm", "16m")
-    with Daemon(workers=1) as daemon:
-        load = connect(daemon, wasm)
-        filler = Path("/dev/shm/filler")
-        fill(filler)
-        with refused("/dev/shm .*(No space|--shm-size)"):
-            connect(daemon, wasm)
-        with refused("worker 0 cannot be started: .*/dev/shm.*No space left.*make room"):
-            start()
-        goes_on(load)
-        (worker,) = load.runtime.health()["workers"]
-        os.kill(worker["pid"], signal.SIGKILL)
-        with refused("worker 0 cannot be started: .*No space left"):
-            until_refused(load)
-        filler.unlink()
-
-        def again() -> None:
-            connect(daemon, wasm).runtime.close()
-
-        comes_back(again)
-        load.runtime.close()
-    assert not list(Path("/dev/shm").iterdir())
-
-
 def _disk_full(wasm: bytes) -> None:
-    """No space in the folder of modules."""
+    """No space in the folder of modules, from the start or while a daemon runs."""
     with tempfile.TemporaryDirectory() as folder:
         mount(folder, "256k")
         store = Path(folder) / "store"
@@ -82,29 +60,57 @@ def _disk_full(wasm: bytes) -> None:
                 runtime.upload(wasm)
             assert not [path for path in store.rglob("*") if path.is_file() and path.parent.name != "owners"]
             subprocess.run(["mount", "-o", "remount,size=16m", folder], check=True)
-            goes_on(load_on(runtime, wasm))
+            load = load_on(runtime, wasm)
+            filler = Path(folder) / "filler"
+            fill(filler)
+            _only_reads(runtime, load, wasm, "(No space left|disk is full).*make room")
+            filler.unlink()
+            runtime.tag(load.module, "name")
         subprocess.run(["umount", folder], check=True)
 
 
 def _read_only(wasm: bytes) -> None:
-    """A read-only folder of modules: existing modules can be used, uploads get an error."""
+    """A read-only folder of modules, from the start or while a daemon runs."""
+    problem = "(Read-only|readonly|unable to open).*writable"
     with tempfile.TemporaryDirectory() as folder:
         mount(folder, "16m")
         store = Path(folder) / "store"
         with start(store=store) as runtime:
-            runtime.upload(wasm)
+            runtime.register(VOCABULARY)
+            load = load_on(runtime, wasm)
+            for path in list(store.iterdir()):  # the file system itself has files that are being written
+                subprocess.run(["mount", "--bind", path, path], check=True)
+                subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
+            _only_reads(runtime, load, wasm, problem)
+            for path in list(store.iterdir()):
+                subprocess.run(["mount", "-o", "remount,bind,rw", path], check=True)
+            runtime.tag(load.module, "name")
+        subprocess.run(["umount", *store.iterdir()], check=True)
         subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
         with start(store=store) as runtime:
             runtime.register(VOCABULARY)
-            load = load_on(runtime, wasm)
-            goes_on(load)
-            with refused(f"stored in {store}.*Read-only.*make it writable"):
-                runtime.upload(wasm + bytes([0, 3, 1]) + b"ab")
-            with refused("Read-only.*make it writable"):
-                runtime.tag(load.module, "name")
+            _only_reads(runtime, load_on(runtime, wasm), wasm, problem)
         with refused("modules cannot be stored in .*Read-only.*make it writable"):
             start(store=Path(folder) / "other")
         subprocess.run(["umount", folder], check=True)
+
+
+def _only_reads(runtime: Runtime, load: Load, wasm: bytes, problem: str) -> None:
+    """Checks that stored modules are found and run, and that changes are refused, with a cure."""
+    goes_on(load)
+    runtime.free([runtime.instantiate(load.module, "5 0", [1])])
+    assert load.module in [info.id for info in runtime.list()]
+    script = StoredScript(load.module, "python", "script.py", "async def main(): pass")
+    changes = [
+        partial(runtime.upload, wasm + bytes([0, 3, 1]) + b"ab"),
+        partial(runtime.upload_script, script),
+        partial(runtime.tag, load.module, "another"),
+        partial(runtime.remove, load.module, force=True),
+    ]
+    for change in changes:
+        with refused(problem):
+            change()
+    assert runtime.describe(load.module).id == load.module
 
 
 def _no_landlock(wasm: bytes) -> None:
@@ -238,7 +244,6 @@ def _clock_jumps(wasm: bytes) -> None:
 
 
 CASES = {
-    "shm_full": Case(_shm_full, "mounts"),
     "disk_full": Case(_disk_full, "mounts"),
     "read_only": Case(_read_only, "mounts"),
     "no_landlock": Case(_no_landlock),

@@ -27,7 +27,7 @@ from typing import Any
 
 from lab.campaigns.campaign import Campaign
 from lab.campaigns.memory import MemoryWatch
-from lab.campaigns.processes import names_of, size_of
+from lab.campaigns.processes import size_of
 from lab.campaigns.tenancy.client import Client, RefusedError
 from lab.measurement.timing import percentile
 from lab.servers.server_process import ServerProcess, server_process
@@ -189,7 +189,7 @@ class Place:
                 problem = reader.ask()
                 if problem is not None:
                     raise RuntimeError(f"a request failed before any load: {problem}")
-            before, descriptors, names = self.memory.look(), self._descriptors(), self._names()
+            before, descriptors = self.memory.look(), self._descriptors()
             self._gaps(seconds / 4)
             with self._hogs(), self._idle():
                 self._crowd(seconds / 2)
@@ -199,7 +199,6 @@ class Place:
             self.campaign.figure("growth_mb", growth, "MiB", target=_MAX_GROWTH)
             if growth > _MAX_GROWTH:
                 self.campaign.failed(-1, f"the processes have grown by {growth:.0f} MiB")
-            self.campaign.figure("names_growth", len(self._names()) - len(names), "names")
             self._end_of_runtime()
         self.campaign.figure("innocent_errors", self.innocent, "errors", target=0)
 
@@ -388,6 +387,3 @@ class Place:
         """Returns those of the server's process; the runtime keeps some for each snapshot."""
         size = size_of(self.server.pid)
         return 0 if size is None else size.descriptors
-
-    def _names(self) -> list[str]:
-        return names_of(self.memory.members)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lab.campaigns.campaign import Campaign
 from lab.campaigns.client import Task
-from lab.campaigns.processes import ClientProcess, DaemonProcess, Size, build_ledger, names_of, size_of
+from lab.campaigns.processes import ClientProcess, DaemonProcess, Size, build_ledger, size_of
 from lab.measurement.timing import percentile
 
 #: default duration
@@ -56,7 +56,6 @@ def run(campaign: Campaign) -> None:
     left = [
         str(client.stopped) for client in clients if client.stopped is None or any(client.stopped.values())
     ]
-    left += names_of([*names.values()])
     campaign.figure("left_behind", len(left), "things", target=0)
     problems = [*wrong, *map(str, losses), *(f"left behind: {thing}" for thing in left)]
     problems += [f"process {pid} has ended" for pid in killed]

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from aicirt.ipc.names import sweep_orphans
 from aicirt.system.silence import Silence
 from lab.measurement.memory import resident_kib
 
@@ -110,8 +109,6 @@ class Child:
             self._process.join()
         status = self._process.exitcode
         self._process = self._pipe = None
-        if status:
-            sweep_orphans()  # names of shared memory
         return status
 
 

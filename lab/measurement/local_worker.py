@@ -84,24 +84,22 @@ class LocalWorker:
         self.linker = Linker(self.engine, host_functions(CALLS, TIMED))
         self.ticker = Ticker(self.engine)
         self._sockets = socket.socketpair()
-        self._bells = Doorbell.create(), Doorbell.create()
-        self._listener = Listener(self._bells[0], self.engine.interrupt_slice)
+        self._bell = Doorbell.create()
+        self._listener = Listener(self._bell, self.engine.interrupt_slice)
         self._listener.start()
         self.worker = Worker(
-            *(self._bells[0], self._listener, FrameSocket(self._sockets[0]), self.engine, self.ticker),
+            *(self._bell, self._listener, FrameSocket(self._sockets[0]), self.engine, self.ticker),
             *(config.request, config.worker),
         )
         self.worker.serve_call = Controls(self.worker, self.linker).serve_call
         self.vocabulary = vocabulary
         self.layout = Layout(vocabulary.vocab_size, num_rows=2 * num_rows, num_dense=0)
         self._segment = Segment.create(self.layout)
-        bell = self._bells[1].file
-        assert self._segment.file is not None and bell is not None
+        assert self._segment.file is not None
         self.client = Client(
             _CLIENT,
             0,
             self._segment.file.fd,
-            bell,
             self.layout,
             vocabulary,
             config.worker.max_outbox,
@@ -125,8 +123,7 @@ class LocalWorker:
         self.worker.detach(_CLIENT)
         self._listener.stop()
         self._segment.close()
-        for bell in self._bells:
-            bell.close()
+        self._bell.close()
         for end in self._sockets:
             end.close()
         self.ticker.close()

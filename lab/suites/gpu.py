@@ -181,7 +181,7 @@ def _report(report: Report, name: str, times: tuple[list[float], list[float]], p
 
 def _engine_problem() -> str | None:
     """Returns why this machine cannot run the engine on Transformers with a controller; None if it can."""
-    needed = ("transformers", "wasmtime", "posix_ipc", "msgpack", "rich")
+    needed = ("transformers", "wasmtime", "msgpack", "rich")
     missing = [package for package in needed if importlib.util.find_spec(package) is None]
     if missing:
         return f"this Python has no {', '.join(missing)}"

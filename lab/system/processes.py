@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aicirt.ipc.names import process_start_time
 from lab.system.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -21,6 +20,17 @@ if TYPE_CHECKING:
 
 #: process id -> start time, which distinguishes it from a later process with the same id
 Family = dict[int, int]
+
+
+def process_start_time(pid: int) -> int | None:
+    """Returns a process's start time in clock ticks since boot; None if it does not exist or has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # the command name may contain spaces and parentheses: the fields follow the last ')'
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def family(pid: int) -> Family:
@@ -70,7 +80,7 @@ def open_files() -> int:
 
 
 def left_behind(members: Family, seconds: float = PATIENCE) -> list[str]:
-    """Waits until the processes and their names in /dev/shm are gone; returns those that stay."""
+    """Waits until the processes are gone; returns those that stay."""
     deadline = time.monotonic() + seconds
     while (found := _left(members)) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -78,19 +88,7 @@ def left_behind(members: Family, seconds: float = PATIENCE) -> list[str]:
 
 
 def _left(members: Family) -> list[str]:
-    marks = [f"-{pid}-{start}-" for pid, start in members.items()]
-    names = [entry.name for entry in Path("/dev/shm").iterdir()]
-    alive = [
-        pid for pid, start in members.items() if process_start_time(pid) == start and not _is_zombie(pid)
-    ]
-    return [f"process {pid}" for pid in alive] + [n for n in names if any(mark in n for mark in marks)]
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+    return [f"process {pid}" for pid, start in members.items() if process_start_time(pid) == start]
 
 
 @contextmanager

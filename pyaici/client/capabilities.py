@@ -47,7 +47,7 @@ class Capabilities:
     look: int = LOOK_LOGITS
     #: a sequence may follow another one, and take part in sampling its tokens (FOLLOW)
     follow: bool = True
-    #: the most tokens that a controller may expect after a sampled one (`DraftedSample`)
+    #: the most tokens that a controller may expect after a sampled one (`DraftedSample`): 64 count
     drafts: int = 15
 
     def to_wire(self) -> list[list[int]]:

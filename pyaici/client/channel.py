@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import select
+import socket
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -42,8 +43,10 @@ from aicirt.contract.messages import (
     encode,
 )
 from aicirt.ipc.doorbell import ANSWER_SECONDS, SAMPLING_SECONDS, Doorbell, current_cpu, spin
+from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import PEER_CHECK_SECONDS
+from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe
 from aicirt.system.silence import Silence
 from pyaici.client.control import WorkerAddress
@@ -57,6 +60,8 @@ from pyaici.client.results import (
     read_variables,
 )
 
+#: bytes of a worker that wake a client once: each wake-up is one
+_WAKES = 1 << 12
 #: how long a client waits for init_prompt: its CPU limit is 1 s, but many may queue
 START_TIMEOUT = 60.0
 #: most bytes of messages for which the ring of a worker that does not read has no room
@@ -139,7 +144,7 @@ class Channel:
     def __init__(
         self, number: int, address: WorkerAddress, layout: Layout, copies: dict[int, Copy] | None = None
     ) -> None:
-        """Creates the segment and doorbells. Raises WorkerDiedError if the process has ended, SpaceError.
+        """Creates the segment. Raises WorkerDiedError if the process has ended, SpaceError.
 
         `copies`: those that the client has asked for, by number, which its links share.
         """
@@ -158,16 +163,11 @@ class Channel:
             undo.callback(self.peer.close)
             self.segment = Segment.create(layout)
             undo.callback(self.segment.close)
-            self.bell = Doorbell.create()
-            undo.callback(self.bell.close)
-            self.bell.unlink()
-            try:
-                self._worker_bell = Doorbell.open(address.bell)
-            except FileNotFoundError:
-                raise WorkerDiedError(f"{self.who} has ended") from None
-            except OSError as error:
-                raise RuntimeFailure(f"{self.who} cannot be woken: {describe(error)}") from error
             undo.pop_all()
+        self.bell = self.segment.bell
+        #: of its own until `attached`
+        self._worker_bell = self.bell
+        self._waker: FrameSocket | None = None
         self._woken = 0.0
         #: frames for which the ring has had no room
         self._unsent: deque[tuple[bytes, bool]] = deque()
@@ -193,9 +193,49 @@ class Channel:
         """Whether the worker has ended or has dropped this client."""
         return self.dead or not self.peer.alive()
 
+    def open_waker(self) -> socket.socket:
+        """Returns a socket for the worker, by which it wakes a client that sleeps until a sequence is woken.
+
+        Before, aicirt sends the worker's doorbell on it. Raises RuntimeFailure.
+        """
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise RuntimeFailure(f"cannot create a socket for {self.who}: {describe(error)}") from error
+        theirs.setblocking(False)
+        self._waker = FrameSocket(ours)
+        return theirs
+
     def attached(self) -> None:
-        """Closes the files of the segment and the bell: the worker has both."""
-        self.segment.file = self.bell.file = None
+        """Prepares for messages, once the worker has the segment. Raises RuntimeFailure."""
+        self.segment.file = None
+        assert self._waker is not None
+        self._waker.poll(once=True)
+        files = [Descriptor(fd) for fd in self._waker.take_fds()]
+        problem = "the doorbell has not arrived: this process may open no more files"
+        try:
+            (file,) = files
+            self._worker_bell = Doorbell.of_file(file.fd)
+        except (OSError, ValueError) as error:
+            problem = describe(error) if files else f"{problem}; raise the limit (ulimit -n)"
+            raise RuntimeFailure(f"{self.who} cannot be woken: {problem}") from error
+
+    @property
+    def waker(self) -> int:
+        """The descriptor that is readable when the worker wakes this client; -1 if it never will."""
+        return -1 if self._waker is None else self._waker.socket.fileno()
+
+    def quieten(self) -> None:
+        """Reads what has made `waker` readable."""
+        assert self._waker is not None
+        with contextlib.suppress(BlockingIOError):
+            try:
+                left = self._waker.socket.recv(_WAKES, socket.MSG_DONTWAIT)
+            except ConnectionError:
+                left = b""
+            if not left:  # the worker has closed it
+                self._waker.close()
+                self._waker = None
 
     def wake(self, message: NamedTuple | None = None) -> None:
         """Wakes the worker because a step will be sent soon, and keeps it off this thread's processor.
@@ -435,8 +475,9 @@ class Channel:
         """Closes everything."""
         self.rows.close()
         self.segment.close()
-        self.bell.close()
         self._worker_bell.close()
+        if self._waker is not None:
+            self._waker.close()
         self.peer.close()
 
 

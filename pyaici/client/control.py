@@ -244,12 +244,11 @@ class WorkerAddress:
     worker: int
     generation: int
     pid: int
-    bell: str
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> WorkerAddress:
         """Reads the answer to `destination`, or the same fields of the answer to `instantiate`."""
-        return cls(wire["worker"], wire["generation"], wire["pid"], wire["bell"])
+        return cls(wire["worker"], wire["generation"], wire["pid"])
 
 
 @dataclass(frozen=True, slots=True)

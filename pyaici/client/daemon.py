@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure, RuntimeTimeoutError
-from aicirt.ipc import names
 from aicirt.settings import CLOSE_SECONDS, START_SECONDS
 from aicirt.system.environment import child_environment
 from aicirt.system.files import Closing
@@ -164,8 +163,6 @@ class Daemon(Closing):
                         if silence.longer_than(CLOSE_SECONDS):
                             process.kill()
                             process.wait()
-            if self._detached or (process.returncode or 0) < 0:
-                names.sweep_orphans()  # killed: it did not clean up
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait_ready(self, fd: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aicirt.contract.abi import ROW_SAME, RowKind, Verb
+from aicirt.contract.abi import MAX_DRAFTS, ROW_SAME, RowKind, Verb
 from aicirt.contract.errors import AiciError, ProtocolError, SpaceError
 from aicirt.contract.messages import (
     CLONED,
@@ -219,6 +219,13 @@ def check_splice(backtrack: Any, tokens: Any, vocab_size: int) -> list[int]:
     if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
         raise ProtocolError(f"a splice appends a token that is not between 0 and {vocab_size - 1}")
     return tokens
+
+
+def check_drafts(verb: Verb, tokens: Any, vocab_size: int) -> list[int]:
+    """Returns the tokens that a controller expects after a sampled one. Raises ProtocolError."""
+    if verb != Verb.SAMPLE or type(tokens) is not list or len(tokens) > MAX_DRAFTS:
+        raise ProtocolError(f"drafts are at most {MAX_DRAFTS} tokens, of a sequence that samples one")
+    return check_splice(0, tokens, vocab_size)
 
 
 def check_sampling(temperature: Any, top_logprobs: Any) -> None:

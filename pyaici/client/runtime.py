@@ -102,7 +102,7 @@ class Runtime(Closing):
         self._vocabulary: tuple[int, int] | None = None  # (number at the supervisor, size)
         self._live = Sequences()
         self._alarm = Alarm()
-        self._links = Links(self._control, self._live, num_rows, num_dense, self._alarm)
+        self._links = Links(self._control, self._live, num_rows, num_dense)
         self._steps = itertools.count(1)
         #: steps that the engine still holds
         self._posted: WeakSet[Step] = WeakSet()
@@ -349,7 +349,7 @@ class Runtime(Closing):
 
     def sleep(self, seconds: float) -> None:
         """Sleeps until a sequence is woken, a worker ends, another thread calls `ring`, or for so long."""
-        self._alarm.sleep(seconds, [link.peer.fileno() for link in self._links.all if not link.dead])
+        self._alarm.sleep(seconds, [link for link in self._links.all if not link.dead])
 
     def ring(self) -> None:
         """Ends the present `sleep`, or the next one. May be called from any thread."""

@@ -353,7 +353,10 @@ class Sequences(dict[int, WorkerLink]):
 
 
 class Alarm:
-    """An eventfd on which a client sleeps while all its sequences wait. Workers and other threads ring it."""
+    """An eventfd on which a client sleeps while all its sequences wait. Other threads ring it.
+
+    No worker has it, since who has an eventfd can have others wait for it (F_SETFL takes O_NONBLOCK away).
+    """
 
     def __init__(self) -> None:
         """Raises RuntimeFailure if no descriptor is left."""
@@ -361,13 +364,6 @@ class Alarm:
             self._file: Descriptor | None = Descriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
         except OSError as error:
             raise RuntimeFailure(f"cannot create an eventfd: {describe(error)}") from error
-
-    @property
-    def fd(self) -> int:
-        """The descriptor, which others get. Raises ClosedError after `close`."""
-        if (file := self._file) is None:
-            raise ClosedError
-        return file.fd
 
     def ring(self) -> None:
         """Ends the present `sleep`, or the next one. May be called from any thread, also after `close`."""
@@ -379,14 +375,23 @@ class Alarm:
         """Gives the descriptor back, as soon as no thread rings."""
         self._file = None
 
-    def sleep(self, seconds: float, others: Iterable[int] = ()) -> None:
-        """Sleeps until somebody rings, until one of the `others` is readable, or for so long."""
+    def sleep(self, seconds: float, links: Iterable[WorkerLink] = ()) -> None:
+        """Sleeps until somebody rings, until one of the workers wakes it or has ended, or for so long.
+
+        Raises ClosedError after `close`.
+        """
+        if (file := self._file) is None:
+            raise ClosedError
         poll = select.poll()
-        for fd in (self.fd, *others):
-            poll.register(fd, select.POLLIN)
-        poll.poll(1000 * seconds)
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self.fd)
+        for fd in (file.fd, *(link.peer.fileno() for link in links), *(link.waker for link in links)):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(1000 * seconds)}
+        if file.fd in ready:
+            os.eventfd_read(file.fd)
+        for link in links:
+            if link.waker in ready:
+                link.quieten()
 
 
 class Links:
@@ -395,12 +400,8 @@ class Links:
     Any thread may attach. Only the thread of the runtime uses and closes links.
     """
 
-    def __init__(
-        self, control: Control, live: Sequences, num_rows: int, num_dense: int | None, alarm: Alarm
-    ) -> None:
-        """`alarm`: of the client; workers ring it."""
+    def __init__(self, control: Control, live: Sequences, num_rows: int, num_dense: int | None) -> None:
         self._control = control
-        self._alarm = alarm
         self._live = live
         self._rows = num_rows, dense_rows_for(num_rows) if num_dense is None else num_dense
         self._links: dict[tuple[int, int], WorkerLink] = {}
@@ -450,17 +451,18 @@ class Links:
             link = WorkerLink(self._number(), address, layout, self._live.copying)
             self._attaching.add(link)
         try:
-            assert link.segment.file is not None and link.bell.file is not None
-            self._control.call(
-                "attach",
-                [link.segment.file.fd, link.bell.file.fd, self._alarm.fd],
-                worker=key[0],
-                generation=key[1],
-                link=link.number,
-                layout=layout.to_wire(),
-                vocabulary=vocabulary,
-                owner=owner,
-            )
+            assert link.segment.file is not None
+            with link.open_waker() as theirs:
+                self._control.call(
+                    "attach",
+                    [link.segment.file.fd, theirs.fileno()],
+                    worker=key[0],
+                    generation=key[1],
+                    link=link.number,
+                    layout=layout.to_wire(),
+                    vocabulary=vocabulary,
+                    owner=owner,
+                )
             link.attached()
             with self._changing:
                 self._live.check_open()

@@ -35,6 +35,7 @@ from pyaici.client.results import (
     PreResult,
     StepResult,
     check_children,
+    check_drafts,
     check_splice,
     read_variables,
 )
@@ -316,7 +317,7 @@ class Step:
         for seq, flags, *drafts in more[1] if len(more) > 1 else ():
             if seq in ours and (found := mid.get(seq)) is not None:
                 if drafts:
-                    tokens = check_splice(0, drafts[0], link.segment.layout.vocab_size)
+                    tokens = check_drafts(found.verb, drafts[0], link.segment.layout.vocab_size)
                     found = mid[seq] = DraftedSample(found.verb, found.row, drafts=tokens)
                 found.hold_end, found.skip_post = bool(flags & MID_HOLD_END), bool(flags & MID_SKIP_POST)
                 if part.late or self._number == link.last_step:  # else they were for the next step

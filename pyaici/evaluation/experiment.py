@@ -118,7 +118,7 @@ def read_examples(path: str | Path, limit: int | None = None) -> list[Example]:
 def _example(line: str, number: int) -> Example:
     try:
         data = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"this is not JSON: {error}") from None
     if not isinstance(data, dict) or ("prompt" in data) == ("messages" in data):
         raise ValueError("a row is an object with either a prompt or messages")

@@ -28,7 +28,10 @@ _LABELS = {
 
 def read_results(path: str | Path) -> list[dict[str, Any]]:
     """Reads the results of an earlier evaluation. Raises OSError, and ValueError if it has none."""
-    found = [json.loads(line) for line in Path(path).read_text("utf-8").splitlines() if line]
+    try:
+        found = [json.loads(line) for line in Path(path).read_text("utf-8").splitlines() if line]
+    except (ValueError, RecursionError):
+        found = []
     if not found or not all(isinstance(each, dict) and "metrics" in each for each in found):
         raise ValueError(f"{path} is not a results.jsonl of aici eval")
     return found

@@ -1,11 +1,11 @@
 """Runs the code of two processes in every order in which their accesses to shared memory can happen.
 
 Each process is a thread, and one thread runs at a time. Before every access to shared memory and every
-operation on a semaphore, the explorer may switch to another thread. It tries all orders with at most a given
+call that sleeps or wakes, the explorer may switch to another thread. It tries all orders with at most a given
 number of preemptions, one run per order. A lost wake-up is reported with the choices that led to it.
 
-The model is sequentially consistent: every thread sees an access at once. x86 delays a store at most until
-the next operation on a semaphore, and one follows every message.
+The model is sequentially consistent: every thread sees an access at once. Processors delay a store at most
+until the next fence, and every ring and every wait has one.
 """
 
 from __future__ import annotations
@@ -150,28 +150,6 @@ class SharedArray:
         self._memory[place] = value
 
 
-class SharedSemaphore:
-    """A semaphore without timeouts: a lost wake-up blocks for ever, so that it is found."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._value = 0
-
-    @property
-    def value(self) -> int:
-        self._run.access()
-        return self._value
-
-    def release(self) -> None:
-        self._run.access()
-        self._value += 1
-
-    def acquire(self, timeout: float | None = None) -> bool:
-        self._run.access(None if timeout == 0 else lambda: self._value > 0)
-        had, self._value = self._value > 0, max(0, self._value - 1)
-        return had
-
-
 class SharedLock:
     """A lock that serves as a semaphore; it starts locked."""
 
@@ -201,7 +179,24 @@ def shared_ring(run: Run, capacity: int) -> tuple[Ring, Ring]:
 
 
 def shared_bell(run: Run) -> Doorbell:
-    """Returns one doorbell for both sides."""
-    bell = object.__new__(Doorbell)
-    bell._semaphore = SharedSemaphore(run)  # type: ignore[assignment]
+    """Returns one doorbell for both sides. Waits have no end, so that a lost wake-up is found."""
+    bell = object.__new__(_SharedBell)
+    bell.run, bell.woken = run, False
+    bell._words = SharedArray(run, [0, 0])  # type: ignore[assignment]
     return bell
+
+
+class _SharedBell(Doorbell):
+    """Sleeps and wakes as the kernel has it: who sleeps once the word has changed is never woken."""
+
+    __slots__ = ("run", "woken")
+
+    def _sleep(self, words: SharedArray, _seconds: float) -> None:  # type: ignore[override]
+        self.run.access()
+        if not words._memory[0]:
+            self.woken = False
+            self.run.access(lambda: self.woken)
+
+    def _wake(self, _words: object) -> None:
+        self.run.access()
+        self.woken = True

@@ -12,19 +12,12 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.errors import ProtocolError, SpaceError
-from aicirt.ipc import names
-from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.segment import Layout, Segment, dense_rows_for, reserve
 from aicirt.settings import WorkerSettings
 from aicirt.worker.owners import Owner
 from aicirt.worker.results import RowPool
 
 LAYOUT = Layout(1000, num_rows=4, num_dense=2, ring_bytes=4096)
-SHM = Path("/dev/shm")
-
-
-def shm_names(pid: int) -> list[Path]:
-    return list(SHM.glob(f"*aici-{os.getuid()}-{pid}-*"))
 
 
 def file_of(segment: Segment) -> int:
@@ -87,7 +80,8 @@ def test_a_row_for_which_there_is_no_memory_stays_free(tmp_path: Path) -> None:
 
 
 def test_regions_do_not_overlap() -> None:
-    edges = [LAYOUT.to_worker, LAYOUT.to_client, LAYOUT.generations, LAYOUT.rows, LAYOUT.dense, LAYOUT.total]
+    edges = [LAYOUT.to_worker, LAYOUT.to_client, LAYOUT.bell, LAYOUT.generations, LAYOUT.rows]
+    edges += [LAYOUT.dense, LAYOUT.total]
     assert edges == sorted(edges)
     assert LAYOUT.dense - LAYOUT.rows >= 4 * LAYOUT.mask_words * 4
     assert LAYOUT.total - LAYOUT.dense >= 2 * 1000 * 4
@@ -155,16 +149,6 @@ def test_lack_of_space_raises_an_error_instead_of_a_signal(monkeypatch: pytest.M
         Segment.create(LAYOUT)
 
 
-def test_sweep_removes_names_of_an_ended_process() -> None:
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if Doorbell.create() else 1)
-    os.waitpid(pid, 0)
-    assert shm_names(pid)
-    assert any(f"-{pid}-" in name for name in names.sweep_orphans())
-    assert not shm_names(pid)
-
-
 @pytest.mark.parametrize("wire", [None, [1, 2, 3], [0, 4, 0, 4096], [10, 1, 0, 4096], [10, 4, 0, 100]])
 def test_bad_layouts_are_refused(wire: object) -> None:
     with pytest.raises(ProtocolError):
@@ -195,14 +179,3 @@ def test_row_is_allocated_until_it_is_given_back_once() -> None:
         pool.give_back([99, 1])
     with pytest.raises(ValueError, match="zip"):
         pool.give_back([again])
-
-
-def test_sweep_removes_names_of_a_zombie() -> None:
-    """The parent may reap the zombie much later."""
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if Doorbell.create() else 1)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert shm_names(pid)
-    assert any(f"-{pid}-" in name for name in names.sweep_orphans())
-    os.waitpid(pid, 0)

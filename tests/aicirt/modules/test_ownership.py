@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from aicirt.contract.errors import (
@@ -159,8 +159,13 @@ CHANGES = st.tuples(
 )
 
 
+#: the second owner of a script then pays for its interpreter, too
+PAYERS = ("upload", "ann"), ("upload", "bob"), ("remove", "ann")
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(CHANGES, max_size=25))
+@example(changes=[(verb, SCRIPT.id, owner, "t") for verb, owner in PAYERS])
 def test_any_changes_leave_what_plain_rows_say(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, str, str, str]]
 ) -> None:

@@ -20,6 +20,7 @@ from aicirt.contract.errors import (
     RuntimeFailure,
     UnknownModuleError,
 )
+from aicirt.contract.modules import StoredScript
 from aicirt.modules import CompileLimits, ModuleInfo, ModuleStore, default_directory
 from aicirt.modules import store as store_module
 from aicirt.modules.ownership import Claim
@@ -371,6 +372,39 @@ def test_full_disk_is_an_error_and_leaves_no_files(
     with pytest.raises(RuntimeFailure, match="make room"):
         store.get(info.id)
     assert store.wasm(info.id) == _module()
+
+
+@pytest.mark.parametrize("kind", [PermissionError, FileNotFoundError])
+def test_a_folder_that_has_been_changed_is_an_error_that_says_so(
+    store: ModuleStore, monkeypatch: pytest.MonkeyPatch, kind: type[OSError]
+) -> None:
+    info = store.add(_module(), "ann")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise kind(errno.EACCES, "not allowed")
+
+    monkeypatch.setattr(store_module.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr("aicirt.modules.files.write_whole", refuse)
+    script = StoredScript(info.id, "python", "a.py", "async def main(): pass")
+    for change in (
+        lambda: store.add(_module("7")),
+        lambda: store.add_script(script, "ann"),
+        lambda: store.remove(info.id, "ann"),
+    ):
+        with pytest.raises(
+            RuntimeFailure, match=r"not allowed: make its folders as they were, with the right"
+        ):
+            change()
+    monkeypatch.undo()
+    assert store.remove(info.id, "ann") == [info.id]
+
+
+def test_a_folder_that_is_missing_is_an_error_that_says_so(store: ModuleStore) -> None:
+    folder = store.files._folder
+    folder.rename(folder.with_name("away"))
+    with pytest.raises(RuntimeFailure, match=r"the folder of modules .* is missing: restore it"):
+        store.list()
 
 
 def test_module_that_cannot_be_opened_is_not_reported_as_unknown(

@@ -1,7 +1,7 @@
 """Enters a sandbox and tries what it still permits.
 
 ``probe.py PROFILE SECRET PID SEMAPHORE`` tries one action after the other and prints their results as JSON.
-Its arguments are a file and a process outside the sandbox, and a named semaphore. The working directory must
+Its arguments are a file and a process outside the sandbox. The working directory must
 contain a file `module`.
 ``probe.py PROFILE CALL`` makes one system call, with zeros as its arguments, and prints its error.
 """
@@ -33,7 +33,7 @@ TIOCSTI = 0x5412
 PUNCH_HOLE = 3
 
 
-def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
+def try_all(profile: str, secret: Path, outside: int) -> None:
     results: dict[str, object] = {}
 
     def attempt(action: str, function: Callable[[], object]) -> None:
@@ -45,7 +45,7 @@ def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
     open_before = secret.open()
     listener = socket.create_server(("127.0.0.1", 0))
     unix = socket.socket(socket.AF_UNIX)
-    bell = Doorbell.open(name)
+    bell = Doorbell.create()
     shared = os.memfd_create("shared")
     os.ftruncate(shared, mmap.PAGESIZE)
     mapped = mmap.mmap(shared, mmap.PAGESIZE)
@@ -75,12 +75,10 @@ def try_all(profile: str, secret: Path, outside: int, name: str) -> None:
     attempt("list", lambda: list(secret.parent.iterdir()))
     attempt("open before", open_before.read)
     attempt("library", lambda: __import__("colorsys").rgb_to_hsv(0, 0, 1)[2])
-    attempt("semaphore", ring)
-    attempt("semaphore by name", lambda: Doorbell.open(name))
+    attempt("doorbell", ring)
     attempt("new shared memory", lambda: os.open("/dev/shm/aici-test-layers", os.O_CREAT | os.O_RDWR))
     attempt("memory file", lambda: os.write(os.memfd_create("x"), b"12"))
     attempt("shrink", lambda: os.ftruncate(shared, 0))
-    attempt("shrink by name", lambda: os.truncate(f"/dev/shm/sem.{name[1:]}", 0))
     attempt("hole", lambda: kernel.call(fallocate, shared, PUNCH_HOLE, 0, mmap.PAGESIZE))
     attempt("hole in a mapping", lambda: mapped.madvise(mmap.MADV_REMOVE))
     attempt("advice", lambda: mapped.madvise(mmap.MADV_DONTNEED))
@@ -120,4 +118,4 @@ if __name__ == "__main__":
     if len(sys.argv) == 3:
         call(*sys.argv[1:])
     else:
-        try_all(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+        try_all(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

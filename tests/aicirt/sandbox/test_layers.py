@@ -17,7 +17,6 @@ import pytest
 from wasmtime import wat2wasm
 
 from aicirt.contract.errors import AiciError
-from aicirt.ipc.doorbell import Doorbell
 from aicirt.sandbox import BUILDER, COMPILER, WORKER, Profile, kernel, landlock
 from aicirt.sandbox.enter import enter_namespaces
 from aicirt.system.environment import child_environment
@@ -37,7 +36,7 @@ LONG = f"""(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
 REFUSED = {
     *("write code", "change code", "empty code", "remove code", "secret", "list", "etc", "new shared memory"),
     *("process", "program", "own memory", "type into a terminal", "owner of signals"),
-    *("shrink", "shrink by name", "hole", "hole in a mapping", "semaphore by name"),
+    *("shrink", "hole", "hole in a mapping"),
     *("tcp", "udp", "listen", "unix socket", "abstract socket"),
     *("signal", "limits of another", "processor of another", "priority of another"),
 }
@@ -52,11 +51,7 @@ def probe(profile: Profile, folder: Path) -> dict[str, Any]:
     secret.parent.mkdir()
     (code / "module").write_text("machine code")
     secret.write_text("secret text")
-    bell = Doorbell.create()
-    try:
-        output = run_probe([profile.name, str(secret), str(os.getpid()), bell.name], code)
-    finally:
-        bell.close()
+    output = run_probe([profile.name, str(secret), str(os.getpid())], code)
     assert output.returncode == 0, output.stderr
     assert (code / "module").read_text() == "machine code" and len(list(code.iterdir())) == 1
     results: dict[str, Any] = json.loads(output.stdout)
@@ -84,7 +79,7 @@ def test_every_profile_refuses_dangerous_actions(profile: Profile, tmp_path: Pat
 def test_worker_profiles_permit_what_a_worker_needs(profile: Profile, tmp_path: Path) -> None:
     results = probe(profile, tmp_path)
     assert (results["module"], results["open before"]) == ("machine code", "secret text")
-    assert (results["library"], results["semaphore"], results["memory file"]) == ("1", "True", "2")
+    assert (results["library"], results["doorbell"], results["memory file"]) == ("1", "True", "2")
     assert results["advice"] == "None"
     assert (results["thread"], results["own processor"]) == ("done", "None")
     assert results["secret in thread"] in (ERRORS if results["layers"]["landlock"] else {"secret text"})

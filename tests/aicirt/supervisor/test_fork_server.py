@@ -230,8 +230,7 @@ def test_fork_server_and_forks_end_with_a_killed_supervisor() -> None:
         members = family(supervisor.pid)
         assert len(pids) == 3 and {supervisor.pid, *pids} == members.keys()
         supervisor.kill()
-    members.pop(supervisor.pid)  # its semaphores stay until the next daemon starts
-    assert [name for name in left_behind(members) if name.startswith("process")] == []
+    assert left_behind(members) == []
 
 
 def test_workers_have_the_same_descriptors_but_for_their_own_socket() -> None:

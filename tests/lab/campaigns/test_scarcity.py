@@ -16,7 +16,7 @@ from tests.thorough import also
 @pytest.mark.parametrize(
     "case",
     [
-        "shm_full",
+        "read_only",
         "few_descriptors",
         "no_landlock",
         *also("disk_full", "no_pagemap_scan", "no_processes", "clock_jumps"),

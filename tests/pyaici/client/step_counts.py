@@ -15,6 +15,7 @@ import gc
 import itertools
 import json
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -29,11 +30,11 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.messages import StepInput
+from aicirt.contract.messages import Reply, StepInput
 from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.ring import Ring
 from aicirt.ipc.segment import Layout
-from aicirt.system.files import Descriptor
 from aicirt.wasm import Export, fiber, host, raw
 from aicirt.wasm.memory import Reaper
 from aicirt.worker.client import Client
@@ -196,7 +197,6 @@ class Pair:
         self._undo = ExitStack()
         self._folder = self._undo.enter_context(tempfile.TemporaryDirectory())
         self.local = self._undo.enter_context(LocalWorker(load_for_guests(vocabulary)))
-        self._bell = self.local.worker._bell.name
         guests = {
             "steady": "lab/guests/steady.c",
             "guest": "tests/guests/guest.c",
@@ -240,17 +240,20 @@ class Pair:
             self.runtime._steps, self.runtime._live._numbers = itertools.count(1000), itertools.count(1000)
             yield
 
-    def attach(self, args: dict[str, Any], segment: int, bell: int, _alarm: int) -> None:
-        """Attaches a client as `aicirt.worker.control` does."""
+    def attach(self, args: dict[str, Any], segment: int, waker: int) -> None:
+        """Attaches a client as `aicirt.worker.control` does, and sends it the doorbell."""
         worker = self.local.worker
         for number in list(worker.clients):
             worker.detach(number)
         layout = Layout.from_wire(args["layout"])
         number = next(self._clients)
         worker.clients[number] = Client(
-            *(number, args["link"], segment, Descriptor(os.dup(bell)), layout, self.local.vocabulary),
-            worker.settings.max_outbox,
+            *(number, args["link"], segment, layout, self.local.vocabulary, worker.settings.max_outbox)
         )
+        bell = worker._bell.file
+        assert bell is not None
+        with socket.socket(fileno=os.dup(waker)) as sock:
+            FrameSocket(sock).send(Reply(0, None, None), [bell.fd])
 
     def serve(self) -> None:
         """Has the worker serve a round if the client has sent a message."""
@@ -268,7 +271,7 @@ class Pair:
         if key not in self._templates:
             self._templates[key] = self.local.template(program, argument)
         has = program.has
-        address = WorkerAddress(0, 0, os.getpid(), self._bell)
+        address = WorkerAddress(0, 0, os.getpid())
         self.runtime._links.attach(address, *self.runtime._require_vocabulary())
         return Placement(address, self._templates[key].number, has[Export.PRE], has[Export.POST], False)
 

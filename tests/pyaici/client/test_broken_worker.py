@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -17,16 +18,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.contract.abi import RowKind, Verb
+from aicirt.contract.abi import MID_DRAFTS, RowKind, Verb
 from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
-from aicirt.contract.messages import MID, NOTICE, PRE, Mid, Notice, Pre, StepInput, encode
+from aicirt.contract.messages import MID, NOTICE, PRE, Mid, Notice, Pre, Reply, StepInput, encode
 from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.segment import Layout
 from pyaici.client import step as steps
 from pyaici.client.control import WorkerAddress
 from pyaici.client.masks import apply_row, count_allowed
 from pyaici.client.results import StepResult
-from pyaici.client.sequences import Outstanding, Sequences, WorkerLink
+from pyaici.client.sequences import Alarm, Outstanding, Sequences, WorkerLink
 from pyaici.client.step import Step, StepPart
 
 VOCAB = 300
@@ -42,11 +44,19 @@ class Bench:
     def __init__(self, stack: ExitStack) -> None:
         self.live = Sequences()
         self.links = []
+        #: the workers' ends
+        self.wakers: list[socket.socket] = []
+        stack.callback(lambda: [waker.close() for waker in self.wakers])
         for index in (0, 1):
             bell = Doorbell.create()
             stack.callback(bell.close)
-            link = WorkerLink(index + 5, WorkerAddress(index, 1, os.getpid(), bell.name), LAYOUT)
+            link = WorkerLink(index + 5, WorkerAddress(index, 1, os.getpid()), LAYOUT)
             stack.callback(link.close)
+            assert bell.file is not None
+            with link.open_waker() as theirs:
+                FrameSocket(theirs).send(Reply(0, None, None), [bell.file.fd])
+                self.wakers.append(theirs.dup())
+            link.attached()
             self.links.append(link)
         for link, seqs in zip(self.links, (BROKEN, GOOD), strict=True):
             for seq in seqs:
@@ -293,12 +303,59 @@ def test_ring_positions_changed_by_the_worker_do_no_harm(bench: Bench, place: in
     bench.live.free([*BROKEN, *GOOD])
 
 
+@pytest.mark.parametrize(
+    ("verb", "drafts"),
+    [
+        (Verb.SAMPLE, [1] * 65),
+        (Verb.SAMPLE, [VOCAB]),
+        (Verb.SAMPLE, 7),
+        (Verb.STOP, [1]),
+        (Verb.ERROR, [1]),
+    ],
+)
+def test_drafts_that_no_controller_may_have_end_the_link(bench: Bench, verb: Verb, drafts: Any) -> None:
+    """The engine computes and keeps the logits after each draft: many would take all memory."""
+    fields: dict[Verb, list[Any]] = {
+        Verb.SAMPLE: [RowKind.TOKEN, 9, 0, 0, 0.0, None, 0],
+        Verb.ERROR: [["trap", "it has failed", {}]],
+    }
+    bench.answer_well()
+    bench.write(0, encode(Pre(PRE, NUMBER, [])))
+    entry = [BROKEN[0], verb, *fields.get(verb, [None])]
+    bench.write(0, encode(Mid(MID, NUMBER, [entry], [], [], [[BROKEN[0], MID_DRAFTS, drafts]])))
+    found = bench.step().wait()
+    bench.check(found)
+    assert isinstance(found.mid[BROKEN[0]].error, ProtocolError) and bench.links[0].gone
+
+
 def test_a_doorbell_rung_endlessly_does_not_block_the_engine(bench: Bench) -> None:
     link = bench.links[0]
     for _ in range(200_000):
         link.bell.ring()
     with pytest.raises(RuntimeFailure, match="did not answer"):
         link.expect(MID, NUMBER, 0.02)
+
+
+def test_a_worker_neither_holds_a_client_that_sleeps_nor_keeps_others_from_waking_it(bench: Bench) -> None:
+    """A worker with the client's own eventfd could fill it, and have the next thread that rings wait."""
+    alarm = Alarm()
+    broken, good = bench.wakers
+    broken.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            broken.send(bytes(1 << 16))
+    broken.setblocking(True)
+    for _ in range(3):
+        alarm.ring()
+        alarm.sleep(0.01, bench.links)
+    broken.close()
+    while bench.links[0].waker >= 0:
+        alarm.sleep(0.01, bench.links)
+    good.send(b"\0")
+    alarm.sleep(1000, bench.links)
+    alarm.ring()
+    alarm.sleep(1000, bench.links)
+    alarm.close()
 
 
 def test_a_flood_of_messages_ends_the_link(bench: Bench) -> None:

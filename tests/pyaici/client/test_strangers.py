@@ -13,11 +13,8 @@ import pytest
 from aicirt.contract.errors import ForeignDaemonError
 from aicirt.system.environment import child_environment
 from lab.system.waiting import wait_until
-from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.stranger import STRANGER, as_stranger, let_through, needs_root, start_as_stranger, wait_for
-
-SHM = Path("/dev/shm")
 
 
 @pytest.fixture
@@ -28,23 +25,6 @@ def public_folder(tmp_path: Path) -> Path:
     folder.mkdir()
     folder.chmod(0o1777)
     return folder
-
-
-@needs_root
-def test_planted_names_do_not_keep_a_daemon_from_starting(tmp_path: Path) -> None:
-    planted = [SHM / f"{prefix}aici-{os.getuid()}-4194998-1-{end}" for prefix in ("", "sem.") for end in "ab"]
-
-    def plant() -> None:
-        for path in planted:
-            path.write_bytes(b"") if path.name.endswith("a") else path.mkdir()
-
-    as_stranger(plant)
-    try:
-        with Daemon(workers=1, store=tmp_path) as daemon, Runtime(daemon.socket_path) as runtime:
-            assert runtime.health()["workers"]
-    finally:
-        for path in planted:
-            path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
 
 
 @needs_root

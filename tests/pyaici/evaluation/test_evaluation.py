@@ -128,6 +128,7 @@ def test_rows_are_read_with_their_ids(tmp_path: Path) -> None:
     [
         ("", "has no rows"),
         ("{", "line 1: this is not JSON"),
+        ("[" * 100_000, "line 1: this is not JSON"),
         ('{"prompt": "A"}\n{"expected": 1}', "line 2: a row is an object with either a prompt or messages"),
         ('{"prompt": 1}', "prompt must be a text"),
         ('{"messages": ["A"]}', "messages a list of objects"),

@@ -97,16 +97,20 @@ def _plan(
     service: Service,
     body: ResponsesRequest,
     previous: StoredResponse | None,
-    named: Iterable[StoredResponse],
+    named: Sequence[StoredResponse],
     user: User,
 ) -> _Plan:
     """Returns the plan for a response that continues a stored one, or none. Raises ApiError.
 
-    `named`: the responses with the items that the input names by their ids.
+    `named`: the responses with the items that the input names by their ids. Together they have no more
+    objects than a body may have, since some bytes of the request have them parsed.
     """
     items: list[Item] = []
     if previous is not None:
         items += _read_items([*json.loads(previous.items), *json.loads(previous.output)])
+    if sum(count_containers(kept.output) for kept in named) > MAX_CONTAINERS:
+        words = f"the input names items of responses with more than {MAX_CONTAINERS} objects and arrays"
+        raise bad_request(f"{words}: send some of the items themselves", "input")
     known = {item.id: item for kept in named for item in _read_items(json.loads(kept.output))}
     for place, item in enumerate(body.input):
         if item.type == "item_reference" and item.id not in known:

@@ -98,7 +98,7 @@ class ScriptedRuntime:
         self.vocabulary = vocabulary
 
     def place(self, module: str, arg: str | bytes = b"", **options: Any) -> Placement:
-        return Placement(WorkerAddress(0, 0, 0, ""), 0, True, self.post, False)
+        return Placement(WorkerAddress(0, 0, 0), 0, True, self.post, False)
 
     def instantiate(
         self,

@@ -22,9 +22,8 @@ from typing import Any
 import openai
 import pytest
 
-from aicirt.ipc.names import process_start_time
 from lab.runners.compiled import share
-from lab.system.processes import command_line, family, left_behind, private_daemons
+from lab.system.processes import command_line, family, left_behind, private_daemons, process_start_time
 from lab.vllm.server import MODEL, Server
 from lab.vllm.shims.ray_on_cpu import ray_environment
 from pyaici.client.daemon import Daemon
@@ -266,9 +265,8 @@ def test_a_killed_rank_ends_all_requests_and_processes(running: Running) -> None
     for pid, start in rays_own.items():  # helpers of Ray may notice the end of their node late
         if process_start_time(pid) == start:
             os.kill(pid, signal.SIGKILL)
-    for name in names:
-        if "aici-" not in name:  # vLLM does not remove all of its own after a kill
-            (_SHARED / name).unlink(missing_ok=True)
+    for name in names:  # vLLM does not remove all of its own after a kill
+        (_SHARED / name).unlink(missing_ok=True)
     if running.daemon is not None:
         with Runtime(running.daemon.socket_path) as runtime:
             assert [client["sequences"] for client in runtime.health()["clients"]] == [0]

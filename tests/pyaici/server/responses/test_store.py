@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from pyaici.server.apis.responses import routes
+from pyaici.server.apis.responses.requests import ResponsesRequest
 from pyaici.server.apis.responses.store import ResponseStore, StoredResponse
 from pyaici.server.http.errors import ApiError
 from pyaici.server.settings import ServerSettings
@@ -20,6 +24,17 @@ def _has(store: ResponseStore, owner: str, name: str) -> bool:
         assert error.status == 404
         return False
     return True
+
+
+def test_items_of_many_large_responses_are_refused_before_they_are_parsed() -> None:
+    """An id takes some bytes of a request, and the response with its item megabytes of log-probabilities."""
+    output = b'[{"logprobs":[' + b"[]," * 30_000 + b"[]]}]"
+    named = [StoredResponse(b"", b"", output, frozenset({f"m{number}"})) for number in range(3)]
+    references = [{"type": "item_reference", "id": f"m{number}"} for number in range(3)]
+    body = ResponsesRequest.model_validate({"input": references})
+    nothing: Any = None
+    with pytest.raises(ApiError, match="send some of the items themselves"):
+        routes._plan(nothing, body, None, named, nothing)
 
 
 def test_owner_with_the_most_bytes_makes_room() -> None:
