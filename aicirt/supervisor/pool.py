@@ -16,6 +16,10 @@ from aicirt.system.logs import fields
 
 _log = logging.getLogger("aicirt.supervisor")
 
+#: a worker that leaves a call unanswered for longer gets no sequences while another one answers. Usually an
+#: answer takes milliseconds
+SLOW_SECONDS = 0.5
+
 
 class WorkerPool:
     """A fixed number of places, each with a worker, and a builder. Dead processes are replaced.
@@ -96,14 +100,14 @@ class WorkerPool:
         return None
 
     def place(self, _owner: str = "") -> WorkerProcess:
-        """Returns the worker for a new sequence of an owner, the least loaded one, and counts the sequence.
+        """Returns the worker for a new sequence of an owner, and counts the sequence.
 
-        Raises WorkerDiedError if no worker is running.
+        It is the least loaded one of those that answer. Raises WorkerDiedError if no worker is running.
         """
         living = [worker for worker in self.workers if worker.alive]
         if not living:
             raise self._none_runs()
-        worker = min(living, key=lambda w: w.load.score)
+        worker = min(living, key=lambda w: (w.owes(SLOW_SECONDS), w.load.score))
         worker.load.place()
         return worker
 

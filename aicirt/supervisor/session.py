@@ -25,6 +25,7 @@ from aicirt.ipc.frames import FrameSocket, frame
 from aicirt.settings import MAX_CALL_NAME
 from aicirt.supervisor.calls import Desk
 from aicirt.supervisor.module_calls import Caller, ModuleCalls, owner_of
+from aicirt.supervisor.pool import SLOW_SECONDS, WorkerPool
 from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe, is_shortage
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from aicirt.supervisor.calls import Exchange
     from aicirt.supervisor.fair_queue import FairQueue
     from aicirt.supervisor.module_calls import Uploads
-    from aicirt.supervisor.pool import WorkerPool
     from aicirt.supervisor.templates import Built, Templates
     from aicirt.supervisor.vocabularies import Vocabularies
     from aicirt.supervisor.workers import WorkerProcess
@@ -322,14 +322,17 @@ class ClientSession:
         pool, templates = self._services.pool, self._services.templates
         if gone := args.get("gone"):  # the worker has evicted this template
             templates.forget(pool.find(gone[0], gone[1]), gone[2])
-        built = await self._build(args)
-        worker = pool.place(built.owner)
-        if calls := args.get("calls"):
-            self._services.exchange.place(calls, worker)
-        worker.bell.ring()  # wakes it for the Start that the client will send
-        template, info = await templates.adopt(worker, built), built.info
+        info = (built := await self._build(args)).info
         kind = {"has_pre": info.has_pre, "has_post": info.has_post, "repeatable": info.repeatable}
-        return {**_address(worker), "template": template, **kind}
+        while True:
+            worker = pool.place(built.owner)
+            if calls := args.get("calls"):
+                self._services.exchange.place(calls, worker)
+            worker.bell.ring()  # wakes it for the Start that the client will send
+            with contextlib.suppress(TimeoutError):  # another worker may answer
+                async with asyncio.timeout(SLOW_SECONDS):
+                    template = await templates.adopt(worker, built)
+                return {**_address(worker), "template": template, **kind}  # it has a pid by now
 
     async def _offer(self, args: dict[str, Any]) -> str:
         """Offers to answer calls; returns the token that requests name."""

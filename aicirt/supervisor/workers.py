@@ -161,8 +161,8 @@ class WorkerProcess:
         self._on_found = on_found
         self._silence, self._pace = config.worker.silence_seconds, config.pace
         self._numbers = iter(range(1, 1 << 62))
-        #: names of the calls that have not been answered, by number
-        self._unanswered: dict[int, str] = {}
+        #: names of the calls that have not been answered, and when they were sent, by number
+        self._unanswered: dict[int, tuple[str, float]] = {}
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         #: number of calls under way on behalf of clients
         self.asked = 0
@@ -251,9 +251,14 @@ class WorkerProcess:
 
     def _send(self, call: Call, fds: list[int] | None = None) -> None:
         """Sends a call. Raises OSError if the process is gone, or reads nothing for `SEND_SECONDS`."""
-        self._unanswered[call.number] = call.name
+        self._unanswered[call.number] = call.name, self._loop.time()
         silence = Silence(self.pid)
         self._socket.send(call, fds, lambda: silence.seconds() > SEND_SECONDS * self._pace)
+
+    def owes(self, seconds: float) -> bool:
+        """Returns whether it has left a call unanswered for so long; the call "calls" waits for news."""
+        before = self._loop.time() - seconds
+        return any(sent < before for name, sent in self._unanswered.values() if name != "calls")
 
     async def watch(self) -> None:
         """Pings the process until it ends; kills it if it is silent for too long."""
@@ -331,7 +336,7 @@ class WorkerProcess:
 
     def _handle(self, number: int, error: Any, value: Any, count: int) -> None:
         """Passes an answer on. Raises ProtocolError, or another error, if it answers no call, or wrongly."""
-        call = self._unanswered.pop(number)
+        call, _ = self._unanswered.pop(number)
         files = [Descriptor(fd) for fd in self._socket.take_fds()]
         problem: AiciError | None = None
         if error is not None:

@@ -140,6 +140,8 @@ class SimulatedRunner:
         self.state: Pass | None = None
         #: the rows of controllers in this pass
         self.rows: StepRows | None = None
+        #: of all tokens that have been sampled: the same in all ranks
+        self.digest = 0
         self.temperatures: dict[str, float] = {}
         #: requests of which the rows leave out tokens, in place of this runner
         self.cut: list[str] = []
@@ -184,6 +186,7 @@ class SimulatedRunner:
             width = max(map(len, sampled.values()))
             table = [sampled[name] + [-1] * (width - len(sampled[name])) for name in state.lines]
             guarded(self.rows.read_tokens, torch.tensor(table), list(state.lines))
+        self.digest = hash((self.digest, *map(tuple, sampled.values())))
         result = ModelRunnerOutput(
             req_ids=list(state.fed),
             req_id_to_index={name: place for place, name in enumerate(state.fed)},
@@ -436,6 +439,10 @@ class SimulatedWorker(WorkerBase):
 
     def take_draft_token_ids(self) -> DraftTokenIds | None:
         return self.model_runner.take_draft_token_ids()
+
+    def digest(self) -> int:
+        """Returns `SimulatedRunner.digest`."""
+        return self.model_runner.digest
 
     def execute_dummy_batch(self) -> None:
         """Other ranks need nothing of this one."""

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import select
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
@@ -17,7 +18,7 @@ from aicirt.contract.errors import RuntimeFailure, SpaceError, WorkerDiedError
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.settings import WorkerConfig
 from aicirt.supervisor.fork_server import ForkServer
-from aicirt.supervisor.pool import WorkerPool
+from aicirt.supervisor.pool import SLOW_SECONDS, WorkerPool
 from aicirt.supervisor.workers import WorkerProcess
 from aicirt.system.child import Child, Start
 from lab.system.processes import family, open_files
@@ -57,6 +58,22 @@ def test_worker_that_dies_as_the_pool_stops_is_not_replaced() -> None:
         assert pool.workers == [worker] and pool.restarts == 0
 
     run(test)
+
+
+def test_worker_that_does_not_answer_gets_no_sequences_while_another_does() -> None:
+    async def test(pool: WorkerPool) -> None:
+        stopped, other = pool.workers
+        os.kill(stopped.pid, signal.SIGSTOP)
+        await until(lambda: stopped.owes(SLOW_SECONDS))  # a ping
+        assert {pool.place() for _ in range(4)} == {other}
+        os.kill(other.pid, signal.SIGSTOP)
+        await until(lambda: other.owes(SLOW_SECONDS))
+        assert {pool.place() for _ in range(8)} == {stopped, other}, "then the load decides"
+        for worker in (stopped, other):
+            os.kill(worker.pid, signal.SIGCONT)
+        await until(lambda: not stopped.owes(SLOW_SECONDS))
+
+    run(test, 2)
 
 
 def test_first_death_of_a_worker_is_followed_by_an_immediate_restart() -> None:

@@ -39,6 +39,7 @@ PAUSE = 8
 MAX_IDLE = 1000
 #: the number of steps in a row after which a late controller's request is scheduled no more until it answers
 MAX_LATE = 3
+_MASKS = RowKind.BITMASK, RowKind.ALL, RowKind.TOKEN
 #: the rows of a pass whose token is discarded, which must not advance a seeded generator
 DISCARDED = [rows.Row(temperature=0.0)]
 
@@ -59,13 +60,13 @@ class Outcome:
     #: number of kept tokens that the controller has already received
     reported: int = 0
     #: for each kept token: whether it was forced rather than sampled
-    forced: list[bool] = field(default_factory=list)
+    forced: Sequence[bool] = ()
     #: for each kept token: whether the request goes on if the token is an end-of-sequence token
-    holds: list[bool] = field(default_factory=list)
+    holds: Sequence[bool] = ()
     #: for each kept token: how many tokens its row allowed; None if unknown, or if it was forced
-    allowed: list[int | None] = field(default_factory=list)
+    allowed: Sequence[int | None] = ()
     #: output of copies that replaced the controller, each with the number of tokens before it
-    logs: list[tuple[int, str]] = field(default_factory=list)
+    logs: Sequence[tuple[int, str]] = ()
     #: number of tokens to remove after that, and the tokens to append then
     backtrack: int = 0
     append: Sequence[int] = ()
@@ -80,6 +81,9 @@ class Outcome:
     #: the model has finished its thinking, and the controller begins
     begins: bool = False
     ending: Ending | None = None
+
+
+_NO_DRAFTS = Outcome(0)
 
 
 @dataclass(eq=False, slots=True)
@@ -308,15 +312,32 @@ class Controlled:
         Uses up the answers that the tokens were sampled under. The copy that received the last accepted draft
         replaces the controller.
         """
-        accepted = reported = 0
-        forced: list[bool] = []
-        holds: list[bool] = []
-        allowed: list[int | None] = []
-        logs: list[tuple[int, str]] = []
+        drafts = self._accept_drafts(tokens) if self.guesses else _NO_DRAFTS
+        self.measured = UNKNOWN
+        if self.answer is not None and is_measured(self.answer, has_post=self.has_post):
+            self.measured = measure(self.answer, self.masses, self.logprobs, drafts.keep)
+            self.pause = PAUSE + 1  # no copy can know the numbers about a draft
+        allowed = self._count_allowed()
+        outcome = self._outcome_of(tokens[drafts.keep])
+        outcome.allowed = (*drafts.allowed, allowed)
+        if drafts.keep:
+            outcome.keep += drafts.keep
+            outcome.reported, outcome.logs = drafts.reported, drafts.logs
+            outcome.forced, outcome.holds = (*drafts.forced, *outcome.forced), (*drafts.holds, *outcome.holds)
+        if drafts.keep + 1 < len(tokens) and outcome.ending is None and not outcome.suspend:
+            outcome.moves = True  # a draft was accepted, but there is no answer for the position after it
+        self.pause = max(0, self.pause - 1)
+        self.steady = not outcome.moves
+        return outcome
+
+    def _accept_drafts(self, tokens: Sequence[int]) -> Outcome:
+        """Uses up the guesses whose drafts the model has accepted. Returns what becomes of these tokens."""
+        forced, holds, allowed, logs = list[bool](), list[bool](), list[int | None](), list[tuple[int, str]]()
+        outcome = Outcome(0, 0, forced, holds, allowed, logs)
         for guess in self.guesses:
-            if accepted + 1 == len(tokens) or tokens[accepted] != guess.token:
+            if outcome.keep + 1 == len(tokens) or tokens[outcome.keep] != guess.token:
                 break
-            accepted += 1
+            outcome.keep += 1
             allowed.append(self._count_allowed())
             forced.append(self.answer is not None and self.answer.verb == Verb.SPLICE)
             holds.append(self.answer is not None and self.answer.hold_end)
@@ -324,23 +345,9 @@ class Controlled:
             if guess.control is not None:
                 assert self.control is not None
                 self.spent.append(self.control)
-                self.control, guess.control, reported = guess.control, None, accepted
-                logs.append((accepted, guess.log))
+                self.control, guess.control, outcome.reported = guess.control, None, outcome.keep
+                logs.append((outcome.keep, guess.log))
         self.drop_guesses()
-        self.measured = UNKNOWN
-        if self.answer is not None and is_measured(self.answer, has_post=self.has_post):
-            self.measured = measure(self.answer, self.masses, self.logprobs, accepted)
-            self.pause = PAUSE + 1  # no copy can know the numbers about a draft
-        allowed.append(self._count_allowed())
-        outcome = self._outcome_of(tokens[accepted])
-        outcome.allowed = allowed
-        outcome.keep += accepted
-        outcome.reported, outcome.logs = reported, logs
-        outcome.forced, outcome.holds = forced + outcome.forced, holds + outcome.holds
-        if accepted + 1 < len(tokens) and outcome.ending is None and not outcome.suspend:
-            outcome.moves = True  # a draft was accepted, but there is no answer for the position after it
-        self.pause = max(0, self.pause - 1)
-        self.steady = not outcome.moves
         return outcome
 
     def _count_allowed(self) -> int | None:
@@ -400,8 +407,10 @@ class Controlled:
         """
         return self.session is not None and token in self.session.ends
 
-    def pieces(self, outcome: Outcome, tokens: Sequence[int]) -> list[tuple[list[int], bool]]:
+    def pieces(self, outcome: Outcome, tokens: list[int]) -> list[tuple[list[int], bool]]:
         """Returns the kept tokens in pieces: (tokens, whether they are ends that do not end the request)."""
+        if True not in outcome.holds:
+            return [(tokens, False)] if tokens else []
         kept = [
             (token, hold and self.goes_on(token)) for token, hold in zip(tokens, outcome.holds, strict=True)
         ]
@@ -465,10 +474,7 @@ class Controlled:
 def is_mask(row: Row | None) -> bool:
     """Returns whether a row only allows and forbids tokens."""
     return row is None or (
-        row.kind in (RowKind.BITMASK, RowKind.ALL, RowKind.TOKEN)
-        and row.temperature is None
-        and row.truncation is None
-        and row.top_logprobs == 0
+        row.kind in _MASKS and row.temperature is None and row.truncation is None and row.top_logprobs == 0
     )
 
 

@@ -283,7 +283,8 @@ class ControllerDriver:
             assert before is not None and controlled.control is not None
             self._by_control.pop(before, None)
             self._by_control[controlled.control] = controlled
-        self._drop_guesses(controlled)
+        if controlled.spent:
+            self._drop_guesses(controlled)
         return outcome
 
     def _drop_guesses(self, controlled: Controlled) -> None:

@@ -54,7 +54,7 @@ class ControllerGrammar(StructuredOutputGrammar):  # type: ignore[misc,unused-ig
     def fill_bitmask(self, bitmask: torch.Tensor, batch_index: int) -> None:
         """Fills row `batch_index` of `bitmask`, int32 [rows, ceil(V / 32)]."""
         try:
-            self._controlled.fill(bitmask[batch_index].numpy(), self._behind)
+            self._controlled.fill(bitmask.numpy()[batch_index], self._behind)
         except Exception as error:
             log.exception("request %s has no mask", self._controlled.request_id)
             self._controlled.fail(ResultError(repr(error)))
@@ -175,8 +175,8 @@ def discards(request: Any) -> bool:
 
     The tokens of that pass are the last that vLLM counts as in flight.
     """
-    stale: int = request.num_stale_output_tokens
-    return bool(request.drop_stale_output) and 0 < stale == request.num_in_flight_tokens
+    stale: int = request.num_stale_output_tokens if request.drop_stale_output else 0
+    return bool(0 < stale == request.num_in_flight_tokens)
 
 
 def uses_nothing(request: Any) -> bool:

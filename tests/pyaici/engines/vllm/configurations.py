@@ -63,6 +63,10 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "drafts": Configuration({"speculative_config": DRAFTS, **_REASONING}),
     # the draft model is the model itself; see `engine_options`
     "draft-model": Configuration({**_ASYNC, "speculative_config": {"num_speculative_tokens": 3}}),
+    # two workers in processes of their own
+    "ranks": Configuration(
+        {**_ASYNC, "tensor_parallel_size": 2, "speculative_config": {"num_speculative_tokens": 3}}
+    ),
     # a shallow model is not predictable enough for most drafts
     "whole": Configuration(model="whole"),
     "whole-drafts": Configuration({"speculative_config": DRAFTS}, "whole"),
@@ -84,6 +88,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "v2-reasoning": Configuration({**_ASYNC, **_REASONING}),
     "v2-drafts": Configuration({**_ASYNC, "speculative_config": DRAFTS | {"method": "ngram_gpu"}}),
     # only with AICI_THOROUGH=1
+    "stages": Configuration({"pipeline_parallel_size": 2}),
     "sync-draft-model": Configuration({"speculative_config": {"num_speculative_tokens": 3}}),
     "sync-changing-daemon": Configuration(daemon="changing"),
     "sync-private-daemon": Configuration(daemon="private"),

@@ -148,7 +148,8 @@ def change_daemon(
     with contextlib.ExitStack() as stack:
 
         def start(**options: Any) -> Runtime:
-            started = Daemon(workers=1, store=share(tmp_path_factory.mktemp("store")), **options)
+            store = share(tmp_path_factory.mktemp("store"))
+            started = Daemon(**{"workers": 1, "store": store, **options})
             daemon = stack.enter_context(started)
             link.symlink_to(daemon.socket_path)
             stack.callback(link.unlink)

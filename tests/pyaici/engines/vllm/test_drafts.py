@@ -12,6 +12,7 @@ import pytest
 from pyaici.engines.vllm.scheduling import driver
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines
 from tests.pyaici.engines.vllm.requests import counter, driver_of, generate, parameters
+from tests.thorough import also
 
 # most tests use the whole default model, since a shallow one is not predictable
 #: test_rows.py has drafts with vLLM's own worker
@@ -242,6 +243,18 @@ def test_drafts_with_asynchronous_scheduling_change_no_text(llm: Any, shallow: W
     before = accepted(llm)
     assert write_shallow(llm) == shallow
     assert accepted(llm) > before
+    assert live(llm) == 0
+
+
+@pytest.mark.simulated_worker
+@pytest.mark.parametrize("configuration", ["ranks", *also("stages")])
+def test_ranks_and_stages_change_no_text(llm: Any, shallow: Written, configuration: str) -> None:
+    """All ranks sample the same tokens: each gets the masks. With stages, several passes are under way."""
+    before = accepted(llm)
+    assert write_shallow(llm) == shallow
+    first, second = llm.collective_rpc("digest")
+    assert first == second
+    assert accepted(llm) > before or configuration == "stages"
     assert live(llm) == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from typing import Any
 
@@ -113,6 +114,21 @@ async def main():
         print(json.dumps(await likely(3) + (await likely(1) if i % 2 else [])))
         await sample(temperature=0)
 """
+PREDICTION = {
+    "python": """
+from aici import argument, capability, gen
+async def main():
+    await gen(max_tokens=16, prediction=argument)
+    print(capability("drafts"))
+""",
+    "javascript": """
+import { argument, capability, gen } from "aici";
+export async function main() {
+  await gen({ maxTokens: 16, prediction: argument });
+  console.log(capability("drafts"));
+}
+""",
+}
 FAULTS = {
     "python": (
         """
@@ -208,6 +224,20 @@ def test_looks_show_the_same_as_on_transformers(llm: Any, hf: Any) -> None:
     assert list(free.token_ids) == theirs
     assert [token for token, _ in shown] == [token for token, _ in measured]
     assert [value for _, value in shown] == pytest.approx([value for _, value in measured], abs=0.02)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_prediction_changes_nothing(
+    llm: Any, language: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a right nor a wrong one changes a token, and no drafts come with the results."""
+    drafted: list[Any] = []
+    monkeypatch.setattr("pyaici.client.step.DraftedSample", lambda *values, **_: drafted.append(values))
+    caplog.set_level(logging.INFO, "vllm.aici")
+    right = texts(llm, [(FRANCE, parameters(max_tokens=16))])[0]
+    predictions = [(FRANCE, script(language, PREDICTION[language], text)) for text in ("", "one two", right)]
+    assert texts(llm, predictions) == [right] * 3 and not drafted
+    assert [record.getMessage()[-2:] for record in caplog.records if record.name == "vllm.aici"] == [" 0"] * 3
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -88,6 +88,39 @@ def test_a_worker_that_is_stopped_during_a_start_delays_only_its_request(
     assert [found[f"stopped {behind}"].text for behind in (0, 1)] == [year, year]
 
 
+def test_a_worker_that_never_answers_costs_only_its_own_requests(
+    llm: Any, change_daemon: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others go on: those in another worker, those that come later, and those without a controller."""
+    monkeypatch.setattr(step, "LATE_SECONDS", 0.1)
+    monkeypatch.setattr(step, "STEP_TIMEOUT", 1.0)
+    change_daemon(workers=2, limits={"silence_seconds": 600})
+    free, year = texts(llm, [(FRANCE, parameters(max_tokens=30)), (FRANCE, parameters("regex", YEAR))])
+    placed: dict[int, list[str]] = {}
+    requests = driver_of(llm).requests
+    while len(placed) < 2:
+        add_prepared(llm, name := f"placed {len(requests)}", YEAR)
+        added = next(reversed(requests.values())).prepared.result()
+        placed.setdefault(added.placement.address.pid, []).append(name)
+    (stopped, lost), (_, kept) = placed.items()
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        llm.llm_engine.add_request("free", FRANCE, parameters(max_tokens=30))
+        later = [f"later {number}" for number in range(8)]  # more than the threads that place controllers
+        for name in later:  # each with an argument that its worker has yet to get
+            llm.llm_engine.add_request(name, FRANCE, parameters("regex", f"{YEAR}|{name}"))
+        found: dict[str, Any] = {}
+        while llm.llm_engine.has_unfinished_requests():
+            for output in llm.llm_engine.step():
+                found[output.request_id] = output.outputs[0]
+        assert state_of(stopped) == "T"
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert [found[name].text for name in ("free", *kept)] == [free, *[year] * len(kept)]
+    assert {found[name].stop_reason for name in later} == {"controller"}
+    assert all("did not answer within 1 s" in str(found[name].stop_reason) for name in lost), found
+
+
 def test_texts_do_not_depend_on_a_worker_that_is_stopped_again_and_again(
     llm: Any, change_daemon: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
