@@ -27,6 +27,7 @@ from pyaici.engines.options import (
     find_module,
     option_group,
     read_argument,
+    read_choice,
 )
 
 if TYPE_CHECKING:
@@ -230,11 +231,10 @@ def _engine(arguments: argparse.Namespace, stack: ExitStack) -> BatchingEngine:
 
 def _request(arguments: argparse.Namespace) -> Request:
     from pyaici.client.calls import load_functions
-    from pyaici.engines.engine import Request, Sampling
+    from pyaici.engines.engine import Request
 
-    sampling = Sampling(arguments.temperature, arguments.top_p, arguments.top_k)
     calls = "" if arguments.calls is None else load_functions(arguments.calls)
-    return Request("", sampling=sampling, max_tokens=arguments.max_tokens, calls=calls)
+    return Request("", sampling=read_choice(arguments), max_tokens=arguments.max_tokens, calls=calls)
 
 
 def _argument(arguments: argparse.Namespace) -> Callable[[Mapping[str, Any]], Argument]:

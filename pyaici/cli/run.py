@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import time
 from collections.abc import Generator
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -175,16 +176,12 @@ def _run_at(url: str, arguments: argparse.Namespace) -> int:
         raise AiciError(f"{', '.join(given)} cannot be used with --server, which runs its own model")
     fill_in(arguments)
     request = read_request(arguments)
-    body: dict[str, Any] = {
-        "temperature": request.sampling.temperature,
-        "top_p": request.sampling.top_p,
-        "top_k": request.sampling.top_k,
-        "max_tokens": request.max_tokens,
-    }
+    body: dict[str, Any] = {"max_tokens": request.max_tokens}
+    for field in fields(request.sampling):
+        if (value := getattr(request.sampling, field.name)) != field.default:
+            body[field.name] = value
     if request.n > 1:
         body["n"] = request.n
-    if request.sampling.seed is not None:
-        body["seed"] = request.sampling.seed
     if request.calls:
         body["calls"] = request.calls
     if request.name:
