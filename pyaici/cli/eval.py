@@ -117,7 +117,8 @@ def add(commands: Any) -> None:
     )
     add_choice_options(parser)
     model = option_group(parser, MODEL)
-    model.add_argument("--model", metavar="PATH", help="a GGUF file, or the folder of a Transformers model")
+    models = "a GGUF file, or the folder of a Transformers model, or its name on the Hugging Face Hub"
+    model.add_argument("--model", metavar="PATH", help=models)
     model.add_argument("--engine", choices=("llama", "hf"), help="default: hf for a folder, else llama")
     llama.add_engine_options(parser)
     hf.add_engine_options(parser)
