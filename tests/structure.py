@@ -51,7 +51,8 @@ MATRIX = {
         "aicirt.wasm.module pyaici.bundled pyaici.client pyaici.engines pyaici.engines.batching "
         "pyaici.engines.hf pyaici.engines.llama pyaici.engines.sglang pyaici.engines.vllm "
         "pyaici.engines.vllm.frontend pyaici.evaluation pyaici.opening pyaici.recording pyaici.rest "
-        "pyaici.scripting pyaici.server.http pyaici.server.serve pyaici.testing pyaici.toolchain pyaici.tools"
+        "pyaici.rest_types pyaici.scripting pyaici.server.http pyaici.server.serve pyaici.testing "
+        "pyaici.toolchain pyaici.tools"
     ),
     "pyaici.client": "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.bundled pyaici.tokens",
     "pyaici.cpc": "aicirt.contract pyaici.tokens",
@@ -94,7 +95,8 @@ MATRIX = {
         "pyaici.engines.vllm pyaici.models"
     ),
     "pyaici.recording": "aicirt.contract pyaici.client pyaici.models pyaici.tokens",
-    "pyaici.rest": "aicirt.contract aicirt.system pyaici.client",
+    "pyaici.rest": "aicirt.contract aicirt.system pyaici.client pyaici.rest_types",
+    "pyaici.rest_types": "",
     "pyaici.scripting": "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.recording",
     "pyaici.server": "",
     "pyaici.server.answers": (

@@ -37,6 +37,7 @@ async def draw(node, allowed):
     if not node.children or random.random() * (node.unknown + sum(weights)) < node.unknown:
         fresh = allowed - TokenSet(node.children)
         one = await sample(fresh, temperature=1.0, top_logprobs=1)
+        assert one.logprob is not None and one.allowed_mass is not None
         child = node.children[one.token] = Node(math.exp(one.logprob))
         node.unknown = max(0.0, one.allowed_mass - child.probability) if len(fresh) > 1 else 0.0
         return one.token, child

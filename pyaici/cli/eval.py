@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,15 @@ from aicirt.contract.modules import script_value
 from aicirt.system.terminal import show
 from pyaici.bundled import language_of
 from pyaici.cli.command import add_command
+from pyaici.cli.server import (
+    add_server,
+    controller_at,
+    local_options,
+    open_server,
+    refuse_local,
+    server_of,
+    start_run,
+)
 from pyaici.engines.hf import program as hf
 from pyaici.engines.llama import program as llama
 from pyaici.engines.options import (
@@ -27,12 +37,14 @@ from pyaici.engines.options import (
     find_module,
     option_group,
     read_argument,
+    read_choice,
 )
 
 if TYPE_CHECKING:
     from pyaici.client.arguments import Argument
     from pyaici.engines.batching.engine import BatchingEngine
     from pyaici.engines.engine import Request
+    from pyaici.engines.rest_events import ServerEngine
     from pyaici.evaluation.experiment import Example, Outcome
     from pyaici.evaluation.metrics import Metric
     from pyaici.evaluation.report import Report
@@ -48,7 +60,8 @@ metrics: exact (the text equals expected), contains, regex (the expected one is 
 (equal as JSON), length (characters), or FILE.py:FUNCTION, a function(row, result) that returns a number.
 Where expected is a list, one of its entries is enough (not for json).
 
-The same data, options and seeds give the same bytes in results.jsonl, summary.json and plot.svg. Exit status:
+With --server, the model of an aici serve answers. Otherwise the same data, options and seeds give the same
+bytes in results.jsonl, summary.json and plot.svg. Exit status:
 1 if --fail-under or --compare finds the controller too bad.
 """
 _EXAMPLES = """\
@@ -104,14 +117,17 @@ def add(commands: Any) -> None:
     )
     add_choice_options(parser)
     model = option_group(parser, MODEL)
-    model.add_argument("--model", metavar="PATH", help="a GGUF file, or the folder of a Transformers model")
+    models = "a GGUF file, or the folder of a Transformers model, or its name on the Hugging Face Hub"
+    model.add_argument("--model", metavar="PATH", help=models)
     model.add_argument("--engine", choices=("llama", "hf"), help="default: hf for a folder, else llama")
     llama.add_engine_options(parser)
     hf.add_engine_options(parser)
     add_trust_option(parser)
-    option_group(parser, PLACE).add_argument(
+    place = option_group(parser, PLACE)
+    place.add_argument(
         "--socket", type=Path, metavar="PATH", help="socket of a running daemon (default: one is started)"
     )
+    add_server(place, place, ", unless options for a local model are given")
 
 
 def _add_request_options(parser: argparse.ArgumentParser) -> None:
@@ -175,26 +191,21 @@ def _outcomes(
     arguments: argparse.Namespace, examples: Sequence[Example], metrics: Sequence[Metric]
 ) -> Iterator[Outcome]:
     """Yields the outcomes with the controller, then those without it."""
-    from dataclasses import replace
-
-    from pyaici.engines.prompts import as_prompt
     from pyaici.evaluation import Variant, evaluate
     from pyaici.evaluation.report import BASELINE, CONTROLLER
 
     request = _request(arguments)
     argument = _argument(arguments)
+    url = server_of(arguments, elsewhere=bool(local_options(arguments)))
     with ExitStack() as stack:
-        engine = _engine(arguments, stack)
-        assert engine.runtime is not None
-        variants = [Variant(CONTROLLER, find_module(engine.runtime, arguments.controller), argument)]
+        engine: BatchingEngine | ServerEngine
+        if url is None:
+            engine, module, examples = _open_local(arguments, examples, stack)
+        else:
+            engine, module = _open_remote(url, arguments, stack)
+        variants = [Variant(CONTROLLER, module, argument)]
         if arguments.baseline:
             variants.append(Variant(BASELINE))
-        examples = [
-            replace(example, prompt=as_prompt(example.prompt, arguments.chat, engine.tokenizer))
-            if isinstance(example.prompt, str)
-            else example
-            for example in examples
-        ]
         for variant in variants:
             # without a controller, nothing but the sampler draws numbers
             draws = variant.module is not None or arguments.temperature > 0
@@ -202,6 +213,36 @@ def _outcomes(
             yield from evaluate(
                 engine, examples, variant, metrics, seeds=seeds, request=request, batch=arguments.batch
             )
+
+
+def _open_local(
+    arguments: argparse.Namespace, examples: Sequence[Example], stack: ExitStack
+) -> tuple[BatchingEngine, str, Sequence[Example]]:
+    """Returns an engine, the id of the controller, and the examples as the model takes them."""
+    from pyaici.engines.prompts import as_prompt
+
+    engine = _engine(arguments, stack)
+    assert engine.runtime is not None
+    module = find_module(engine.runtime, arguments.controller)
+    fitting = [
+        replace(example, prompt=as_prompt(example.prompt, arguments.chat, engine.tokenizer))
+        if isinstance(example.prompt, str)
+        else example
+        for example in examples
+    ]
+    return engine, module, fitting
+
+
+def _open_remote(url: str, arguments: argparse.Namespace, stack: ExitStack) -> tuple[ServerEngine, str]:
+    """Returns the server as an engine, and its name of the controller."""
+    from pyaici.engines.rest_events import ServerEngine
+
+    refuse_local(arguments)
+    client = stack.enter_context(open_server(url, arguments, "rich"))
+    module = controller_at(client, arguments.controller)
+    engine = ServerEngine(lambda request: start_run(client, request, arguments.chat, details=True))
+    stack.callback(engine.close)
+    return engine, module
 
 
 def _engine(arguments: argparse.Namespace, stack: ExitStack) -> BatchingEngine:
@@ -230,11 +271,10 @@ def _engine(arguments: argparse.Namespace, stack: ExitStack) -> BatchingEngine:
 
 def _request(arguments: argparse.Namespace) -> Request:
     from pyaici.client.calls import load_functions
-    from pyaici.engines.engine import Request, Sampling
+    from pyaici.engines.engine import Request
 
-    sampling = Sampling(arguments.temperature, arguments.top_p, arguments.top_k)
     calls = "" if arguments.calls is None else load_functions(arguments.calls)
-    return Request("", sampling=sampling, max_tokens=arguments.max_tokens, calls=calls)
+    return Request("", sampling=read_choice(arguments), max_tokens=arguments.max_tokens, calls=calls)
 
 
 def _argument(arguments: argparse.Namespace) -> Callable[[Mapping[str, Any]], Argument]:

@@ -5,21 +5,29 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import Generator
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, OwnerLimitError
 from aicirt.system.terminal import refuse_rest, show_json
-from pyaici.bundled import controller_in, find_controller, language_of
+from pyaici.bundled import controller_in
 from pyaici.cli.command import add_command
-from pyaici.cli.server import add_server, open_server, server_of
+from pyaici.cli.server import (
+    add_server,
+    controller_at,
+    local_options,
+    open_server,
+    option_name,
+    refuse_local,
+    server_of,
+    start_run,
+)
 from pyaici.engines.hf import program as hf
 from pyaici.engines.llama import program as llama
 from pyaici.engines.options import (
     CONTROLLER_HELP,
-    HINT,
     MODEL,
     PLACE,
     add_beams_option,
@@ -37,23 +45,11 @@ from pyaici.engines.options import (
 from pyaici.engines.vllm import program as vllm
 
 if TYPE_CHECKING:
+    from pyaici.cli.server import Stream
     from pyaici.engines.rest_events import RestEvents
     from pyaici.engines.terminal import Terminal
     from pyaici.rest import RestClient
 
-#: options for a local model, and their defaults
-LOCAL = {
-    "model": None,
-    "engine": None,
-    "device": None,
-    "threads": None,
-    "llama_library": None,
-    "trust_remote_code": False,
-    "socket": None,
-    "store": None,
-    "beams": 1,
-    "record": None,
-}
 #: options that not all engines have
 _OF_ENGINES = {
     "device": ("hf",),
@@ -63,8 +59,6 @@ _OF_ENGINES = {
     "beams": ("llama", "hf"),
 }
 _ENGINES = {"llama": llama.run_controller, "hf": hf.run_controller, "vllm": vllm.run_controller}
-
-Stream = Generator[dict[str, Any], None, None]
 
 _MORE = """
 Loads a model (default: SmolLM2-135M-Instruct, which is fetched once), and starts a daemon or connects to
@@ -128,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Generates text; returns 1 if a sequence ended with an error."""
     _place_prompt(arguments)
     arguments.controller = controller_in(arguments.controller)
-    url = server_of(arguments, elsewhere=bool(_local_options(arguments)))
+    url = server_of(arguments, elsewhere=bool(local_options(arguments)))
     try:
         return _run_here(arguments) if url is None else _run_at(url, arguments)
     except (ValueError, OSError) as error:
@@ -148,21 +142,13 @@ def _run_here(arguments: argparse.Namespace) -> int:
     """Generates with a model of this process. Raises ValueError for options that the engine does not have."""
     engine = arguments.engine or engine_of(arguments.model)
     for name, engines in _OF_ENGINES.items():
-        if engine not in engines and getattr(arguments, name) != LOCAL[name]:
-            raise ValueError(f"{_option(name)} needs --engine {' or '.join(engines)}; this run uses {engine}")
+        if engine not in engines and option_name(name) in local_options(arguments):
+            needed = f"{option_name(name)} needs --engine {' or '.join(engines)}"
+            raise ValueError(f"{needed}; this run uses {engine}")
     return _ENGINES[engine](arguments)
 
 
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 # -- at a server ---------------------------------------------------------------------------------------------
-
-
-def _local_options(arguments: argparse.Namespace) -> list[str]:
-    """Returns the options for a local model that the user has given."""
-    return [_option(name) for name, default in LOCAL.items() if getattr(arguments, name) != default]
 
 
 def _run_at(url: str, arguments: argparse.Namespace) -> int:
@@ -171,29 +157,13 @@ def _run_at(url: str, arguments: argparse.Namespace) -> int:
     Raises AiciError or ValueError for invalid arguments. On KeyboardInterrupt, shows the summary so far and
     closes the stream, which ends the run at the server, before the exception propagates.
     """
-    if given := _local_options(arguments):
-        raise AiciError(f"{', '.join(given)} cannot be used with --server, which runs its own model")
+    refuse_local(arguments)
     fill_in(arguments)
     request = read_request(arguments)
-    body: dict[str, Any] = {
-        "temperature": request.sampling.temperature,
-        "top_p": request.sampling.top_p,
-        "top_k": request.sampling.top_k,
-        "max_tokens": request.max_tokens,
-    }
-    if request.n > 1:
-        body["n"] = request.n
-    if request.sampling.seed is not None:
-        body["seed"] = request.sampling.seed
-    if request.calls:
-        body["calls"] = request.calls
-    if request.name:
-        body["name"] = request.name
-    if (argument := given_argument(arguments, request)) is not None:
-        body["controller_arg"] = argument
+    request = replace(request, arg=given_argument(arguments, request) or b"")
     with open_server(url, arguments, "rich") as client:
-        body["controller"] = _controller(client, arguments.controller)
-        with contextlib.closing(_start_run(client, body, str(request.prompt), arguments.chat)) as stream:
+        named = replace(request, module=controller_at(client, arguments.controller))
+        with contextlib.closing(start_run(client, named, arguments.chat)) as stream:
             if request.name:
                 send_lines(partial(_send_line, client, request.name))
             return _print_json(stream) if arguments.json else _show(stream)
@@ -209,54 +179,6 @@ def _send_line(client: RestClient, run: str, message: Any) -> None:
         raise (OwnerLimitError if error.status == 429 else AiciError)(error.message) from None
 
 
-def _controller(client: RestClient, name: str) -> str:
-    """Returns the server's name of the controller, after uploading it if it is a Wasm file.
-
-    A script is sent in the argument of the controller that runs it; other names must be known to the
-    server.
-    """
-    from pyaici.rest import ServerError
-
-    if (language := language_of(name)) is not None:
-        return language.controller
-    if Path(name).suffix != ".wasm" and "/" not in name:
-        return name
-    path = find_controller(name)
-    try:
-        return str(client.upload(path.read_bytes())["id"])
-    except OSError as error:
-        raise AiciError(f"cannot read {path}: {error.strerror}") from error
-    except ServerError as error:
-        if error.status not in (401, 403):
-            raise
-        raise AiciError(f"{path} must be uploaded first: {error}") from None
-
-
-def _start_run(client: RestClient, body: dict[str, Any], prompt: str, chat: bool | None) -> Stream:
-    """Starts a run and returns its stream. `chat` None: as a chat if the model has a chat template."""
-    from pyaici.rest import ServerError
-
-    try:
-        if chat is not False:
-            try:
-                return _accepted(client, {**body, "messages": [{"role": "user", "content": prompt}]})
-            except ServerError as error:
-                if chat or error.reason != "no_chat_template":
-                    raise
-        return _accepted(client, {**body, "prompt": prompt})
-    except ServerError as error:
-        if error.reason == "argument" and "controller_arg" not in body:
-            raise AiciError(f"{error.message}; {HINT}", **error.detail) from None
-        raise
-
-
-def _accepted(client: RestClient, body: dict[str, Any]) -> Stream:
-    """Starts a run and consumes its first event, in whose place an error of the request is raised."""
-    stream = client.run(**body)
-    next(stream)
-    return stream
-
-
 def _print_json(stream: Stream) -> int:
     """Prints the end of the run as one object; returns 1 if a fork ended with an error."""
     end = None
@@ -266,7 +188,7 @@ def _print_json(stream: Stream) -> int:
     return int(any(fork["error"] is not None for fork in _end_of(end)["forks"]))
 
 
-def _end_of(end: dict[str, Any] | None) -> dict[str, Any]:
+def _end_of(end: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Returns the end of a run. Raises AiciError if the stream had none."""
     if end is None or not end["forks"]:
         raise AiciError("the server ended the stream before the run was finished")

@@ -6,16 +6,24 @@ import argparse
 import builtins
 import importlib.util
 import os
+from collections.abc import Generator
+from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.contract.modules import ModuleInfo
-from pyaici.bundled import BundledController
+from pyaici.bundled import BundledController, find_controller, language_of
+from pyaici.engines.options import HINT
 from pyaici.scripting.script import Script
 from pyaici.toolchain.sdk import install_command
 
 if TYPE_CHECKING:
+    from pyaici.engines.engine import Request
     from pyaici.rest import RestClient
+    from pyaici.rest_types import Controller, RunEvent
+
+    Stream = Generator[RunEvent, None, None]
 
 
 def add_server(where: argparse._ActionsContainer, parser: argparse._ActionsContainer, more: str = "") -> None:
@@ -57,6 +65,106 @@ def open_server(url: str, arguments: argparse.Namespace, *packages: str) -> Rest
     from pyaici.rest import RestClient
 
     return RestClient(url, arguments.token or os.environ.get("AICI_TOKEN") or None)
+
+
+#: options for a local model, and their defaults
+_LOCAL = {
+    "model": None,
+    "engine": None,
+    "device": None,
+    "threads": None,
+    "llama_library": None,
+    "trust_remote_code": False,
+    "socket": None,
+    "store": None,
+    "beams": 1,
+    "record": None,
+}
+
+
+def local_options(arguments: argparse.Namespace) -> list[str]:
+    """Returns the options for a local model that the user has given."""
+    given = {name: getattr(arguments, name, default) for name, default in _LOCAL.items()}
+    return [option_name(name) for name, value in given.items() if value != _LOCAL[name]]
+
+
+def option_name(name: str) -> str:
+    """Returns an option as it is typed."""
+    return f"--{name.replace('_', '-')}"
+
+
+def refuse_local(arguments: argparse.Namespace) -> None:
+    """Raises AiciError if there are options for a local model beside a server."""
+    if given := local_options(arguments):
+        raise AiciError(f"{', '.join(given)} cannot be used with --server, which runs its own model")
+
+
+def controller_at(client: RestClient, name: str) -> str:
+    """Returns the server's name of the controller, after uploading it if it is a Wasm file.
+
+    A script is sent in the argument of the controller that runs it; other names must be known to the
+    server.
+    """
+    from pyaici.rest import ServerError
+
+    if (language := language_of(name)) is not None:
+        return language.controller
+    if Path(name).suffix != ".wasm" and "/" not in name:
+        return name
+    path = find_controller(name)
+    try:
+        return str(client.upload(path.read_bytes())["id"])
+    except OSError as error:
+        raise AiciError(f"cannot read {path}: {error.strerror}") from error
+    except ServerError as error:
+        if error.status not in (401, 403):
+            raise
+        raise AiciError(f"{path} must be uploaded first: {error}") from None
+
+
+def _run_fields(request: Request) -> dict[str, Any]:
+    """Returns the fields of `POST /v1/run` for a request, without its prompt."""
+    body: dict[str, Any] = {"max_tokens": request.max_tokens, "controller": request.module or "none"}
+    for field in fields(request.sampling):
+        if (value := getattr(request.sampling, field.name)) != field.default:
+            body[field.name] = value
+    if request.n > 1:
+        body["n"] = request.n
+    for name, given in (("calls", request.calls), ("name", request.name), ("controller_arg", request.arg)):
+        if given:
+            body[name] = given
+    return body
+
+
+def start_run(client: RestClient, request: Request, chat: bool | None, *, details: bool = False) -> Stream:
+    """Starts a run and returns its stream. `chat` None: a text is a chat if the model has a chat template."""
+    from pyaici.rest import ServerError
+
+    body = _run_fields(request)
+    if details:
+        body["details"] = True
+    prompt = request.prompt
+    try:
+        if not isinstance(prompt, str):
+            return _accepted(client, {**body, "messages": prompt})
+        if chat is not False:
+            try:
+                return _accepted(client, {**body, "messages": [{"role": "user", "content": prompt}]})
+            except ServerError as error:
+                if chat or error.reason != "no_chat_template":
+                    raise
+        return _accepted(client, {**body, "prompt": prompt})
+    except ServerError as error:
+        if error.reason == "argument" and "controller_arg" not in body:
+            raise AiciError(f"{error.message}; {HINT}", **error.detail) from None
+        raise
+
+
+def _accepted(client: RestClient, body: dict[str, Any]) -> Stream:
+    """Starts a run and consumes its first event, in whose place an error of the request is raised."""
+    stream = client.run(**body)
+    next(stream)
+    return stream
 
 
 class ServerPlace:
@@ -102,6 +210,6 @@ class ServerPlace:
         ]
 
 
-def _info(described: dict[str, Any]) -> ModuleInfo:
+def _info(described: Controller) -> ModuleInfo:
     callbacks = {f"has_{name}": True for name in described["callbacks"]}
     return ModuleInfo.from_wire({**callbacks, **described})

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -292,8 +293,33 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
         "--top-k", type=int, default=0, help="sample from this many most likely tokens (default: 0, all)"
     )
     group.add_argument(
+        "--min-p",
+        type=float,
+        default=0.0,
+        help="sample only tokens with this share of the largest probability (default: 0, all)",
+    )
+    group.add_argument(
+        "--typical-p",
+        type=float,
+        default=1.0,
+        help="sample from the tokens whose surprise is nearest to its mean, up to this probability "
+        "(default: 1, all)",
+    )
+    group.add_argument(
+        "--top-n-sigma",
+        type=float,
+        default=0.0,
+        help="sample logits up to so many standard deviations below the largest (default: 0, all)",
+    )
+    group.add_argument(
         "--max-tokens", type=int, default=128, help="maximum number of tokens after the prompt (default: 128)"
     )
+
+
+def read_choice(arguments: argparse.Namespace) -> Sampling:
+    """Returns the options of `add_choice_options`. Raises ValueError for a number out of range."""
+    names = ("temperature", "top_p", "top_k", "min_p", "typical_p", "top_n_sigma")
+    return Sampling(**{name: getattr(arguments, name) for name in names})
 
 
 def run_main(
@@ -350,7 +376,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
     return Request(
         read_prompt(arguments),
         arg=_controller_argument(arguments),
-        sampling=Sampling(arguments.temperature, arguments.top_p, arguments.top_k, arguments.seed),
+        sampling=replace(read_choice(arguments), seed=arguments.seed),
         n=arguments.n,
         beams=getattr(arguments, "beams", 1),
         max_tokens=arguments.max_tokens,

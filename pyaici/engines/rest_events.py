@@ -1,12 +1,15 @@
 """Converts the stream of `POST /v1/run` into engine events, and results of an engine into its answer.
 
-So remote runs look like local ones, in a terminal and as JSON. The server uses what both have in common.
+So remote runs look like local ones, in a terminal, as JSON and in evaluations. The server uses what both have
+in common.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from aicirt.contract.errors import AiciError, error_from_wire
@@ -21,14 +24,13 @@ from pyaici.engines.engine import (
     GenerationResult,
     Log,
     Origin,
+    Request,
     Started,
     Suspended,
     TokensAppended,
     VariablesChanged,
+    Written,
 )
-
-#: a stream is about one request
-_REQUEST = 0
 
 
 def result_json(results: Sequence[GenerationResult]) -> dict[str, Any]:
@@ -91,6 +93,18 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+@dataclass
+class RunCounts(Counts):
+    """Counts of a run at a server, which measures controllers if the request has `details`."""
+
+    control_seconds: float | None = None
+
+    @property
+    def last_control_seconds(self) -> float | None:
+        """See `Counts.last_control_seconds`."""
+        return self.control_seconds
+
+
 class RestEvents:
     """Converts the objects that `RestClient.run` yields, in order. Sequences are numbered by fork index.
 
@@ -99,13 +113,15 @@ class RestEvents:
     is one event.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, request: int = 0) -> None:
+        """`request`: the number of the request in the events."""
+        self._request = request
         #: counts so far
-        self.counts = Counts()
+        self.counts = RunCounts()
         #: the last object of the stream, once received: how all forks ended, and times
-        self.end: dict[str, Any] | None = None
+        self.end: Mapping[str, Any] | None = None
 
-    def convert_item(self, item: dict[str, Any]) -> list[Event]:
+    def convert_item(self, item: Mapping[str, Any]) -> list[Event]:
         """Returns the events of an object of the stream, oldest first.
 
         The first and the last object of the stream give no events.
@@ -125,12 +141,13 @@ class RestEvents:
                 self._follow(fork, children, events)
         if "variables" in item:
             values = {name: value_bytes(value) for name, value in item["variables"].items()}
-            events.append(VariablesChanged(_REQUEST, item["forks"][0]["index"], values))
+            events.append(VariablesChanged(self._request, item["forks"][0]["index"], values))
         return events
 
-    def _count_step(self, step: dict[str, Any]) -> None:
+    def _count_step(self, step: Mapping[str, Any]) -> None:
         usage = step["usage"]
         self.counts.steps += 1
+        self.counts.control_seconds = step.get("timing", {}).get("control_s")
         self.counts.sampled = usage["sampled_tokens"]
         self.counts.forced = usage["forced_tokens"]
         self.counts.backtracked = usage["backtracked_tokens"]
@@ -143,35 +160,108 @@ class RestEvents:
         seq, pieces = fork["index"], fork["pieces"]
         own = children.get(seq, [])
         if "prompt" in fork:
-            events.append(Started(_REQUEST, seq, fork["prompt_ids"], fork["prompt"]))
+            events.append(Started(self._request, seq, fork["prompt_ids"], fork["prompt"]))
         for at in range(len(pieces) + 1):
             if born := [child["index"] for child in own if child["after"] == at]:
-                events.append(Forked(_REQUEST, seq, born, by_engine=False))
+                events.append(Forked(self._request, seq, born, by_engine=False))
             if at < len(pieces):
-                events.append(_piece(seq, pieces[at]))
+                events.append(self._piece(seq, pieces[at]))
         if "logs" in fork:
-            events.append(Log(_REQUEST, seq, fork["logs"]))
+            events.append(Log(self._request, seq, fork["logs"]))
         if "suspended" in fork:
-            events.append(Suspended(_REQUEST, seq))
+            events.append(Suspended(self._request, seq))
         if "finish_reason" in fork:
-            error = fork.get("error")
-            cause = error and error_from_wire([error["code"], error["message"], {}])
-            events.append(Finished(_REQUEST, seq, FinishReason(fork["finish_reason"]), cause))
+            reason = FinishReason(fork["finish_reason"])
+            events.append(Finished(self._request, seq, reason, _error(fork)))
         for child in own:
             self._follow(child, children, events)
 
-
-def _piece(seq: int, piece: dict[str, Any]) -> Event:
-    if "backtrack" in piece:
-        return BackTracked(_REQUEST, seq, piece["backtrack"], piece["removed"])
-    logprobs = top = None
-    if "logprobs" in piece:
-        logprobs = [_number(value) for value in piece["logprobs"]]
-    if "top" in piece:
-        top = [[(entry["token"], _number(entry["logprob"])) for entry in listed] for listed in piece["top"]]
-    tokens, origin, allowed = piece["tokens"], Origin(piece["origin"]), piece.get("allowed")
-    return TokensAppended(_REQUEST, seq, tokens, piece["text"], origin, logprobs, top, allowed)
+    def _piece(self, seq: int, piece: dict[str, Any]) -> Event:
+        if "backtrack" in piece:
+            return BackTracked(self._request, seq, piece["backtrack"], piece["removed"])
+        logprobs = top = None
+        if "logprobs" in piece:
+            logprobs = [_number(value) for value in piece["logprobs"]]
+        if "top" in piece:
+            top = [
+                [(entry["token"], _number(entry["logprob"])) for entry in listed] for listed in piece["top"]
+            ]
+        tokens, origin, allowed = piece["tokens"], Origin(piece["origin"]), piece.get("allowed")
+        return TokensAppended(self._request, seq, tokens, piece["text"], origin, logprobs, top, allowed)
 
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
+
+
+class ServerEngine:
+    """Runs at a server, with the methods of an engine that an evaluation uses."""
+
+    def __init__(self, start: Callable[[Request], Generator[Mapping[str, Any], None, None]]) -> None:
+        """`start`: sends a request with `details`, and returns its events."""
+        self._start = start
+        self._running: dict[int, tuple[Generator[Mapping[str, Any], None, None], RestEvents]] = {}
+        self._ended: dict[int, Mapping[str, Any]] = {}
+        self._added = 0
+        #: whether a run goes on
+        self.busy = False
+        #: of the run of the last step
+        self.stats = RunCounts()
+
+    def add(self, request: Request) -> int:
+        """Starts a run, and returns its number. Raises the errors of the client."""
+        self._added += 1
+        self._running[self._added] = self._start(request), RestEvents(self._added)
+        self.busy = True
+        return self._added
+
+    def step(self) -> list[Event]:
+        """Waits for the next event of a run; the runs take turns. Returns what happened."""
+        number = next(iter(self._running))
+        stream, events = self._running.pop(number)
+        self.stats = events.counts
+        happened = events.convert_item(next(stream))
+        if events.end is None:
+            self._running[number] = stream, events
+        else:
+            stream.close()
+            self._ended[number] = events.end
+            self.busy = bool(self._running)
+        return happened
+
+    def results(self, number: int) -> list[GenerationResult]:
+        """Returns the results of a run that has ended, without their tokens. They can be fetched once."""
+        end = self._ended.pop(number)
+        variables = {name: value_bytes(value) for name, value in end["variables"].items()}
+        first, seconds = (_number(end["timing"][name]) for name in ("first_token_s", "seconds"))
+
+        def result(fork: Mapping[str, Any]) -> GenerationResult:
+            return GenerationResult(
+                request=number,
+                seq=fork["index"],
+                parent=fork["parent"],
+                text=fork["text"],
+                prompt=(),
+                prompt_tokens=0,
+                written=Written(array("I"), b"", array("f")),
+                reason=FinishReason(fork["finish_reason"]),
+                error=_error(fork),
+                log=fork["logs"],
+                variables=variables,
+                score=None,
+                **dict.fromkeys(("sampled", "forced", "backtracked"), 0),
+                first_token_seconds=first,
+                seconds=seconds,
+            )
+
+        return [result(fork) for fork in end["forks"]]
+
+    def close(self) -> None:
+        """Cancels the runs that go on."""
+        for stream, _ in self._running.values():
+            stream.close()
+
+
+def _error(fork: Mapping[str, Any]) -> AiciError | None:
+    error = fork.get("error")
+    return error and error_from_wire([error["code"], error["message"], {}])

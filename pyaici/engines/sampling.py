@@ -30,7 +30,8 @@ class Sampling:
 
     The logits are changed in the order of vLLM: `logit_bias`, `min_tokens` and `bad_words`, then
     `repetition_penalty`, then `frequency_penalty` and `presence_penalty`. The controller's row follows, then
-    the temperature, `min_p`, `top_k` and `top_p`. Log-probabilities are those of the unchanged logits.
+    `top_n_sigma`, the temperature, `min_p`, `top_k`, `typical_p` and `top_p`; docs/abi.md defines these.
+    Log-probabilities are those of the unchanged logits.
     """
 
     #: 0 = the most likely token
@@ -59,6 +60,10 @@ class Sampling:
     stop_token_ids: tuple[int, ...] = ()
     #: sequences of tokens that the answer must not contain
     bad_words: tuple[tuple[int, ...], ...] = ()
+    #: keep only the tokens whose surprise is nearest to its mean and that together have this probability
+    typical_p: float = 1.0
+    #: keep only logits up to so many standard deviations below the largest; 0 = all
+    top_n_sigma: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
@@ -69,6 +74,10 @@ class Sampling:
             raise ValueError(f"top_k is {self.top_k}; it must be 0 (all tokens) to {MAX_TOP_K}")
         if not 0 <= self.min_p <= 1:
             raise ValueError(f"min_p is {self.min_p}; it must be 0 to 1")
+        if not 0 < self.typical_p <= 1:
+            raise ValueError(f"typical_p is {self.typical_p}; it must be above 0 and at most 1")
+        if not 0 <= self.top_n_sigma < math.inf:
+            raise ValueError(f"top_n_sigma is {self.top_n_sigma}; it must be 0 or a positive number")
         for name in ("presence_penalty", "frequency_penalty"):
             if not abs(value := getattr(self, name)) <= MAX_PENALTY:
                 raise ValueError(f"{name} is {value}; it must be -{MAX_PENALTY:g} to {MAX_PENALTY:g}")

@@ -24,6 +24,7 @@ from pyaici.engines.engine import (
 
 if TYPE_CHECKING:
     from pyaici.client.arguments import Argument
+    from pyaici.engines.rest_events import ServerEngine
     from pyaici.evaluation.metrics import Metric
 
 
@@ -140,7 +141,7 @@ _PLAIN = Request("")
 
 
 def evaluate(
-    engine: Engine,
+    engine: Engine | ServerEngine,
     examples: Iterable[Example],
     variant: Variant,
     metrics: Sequence[Metric],
@@ -184,7 +185,7 @@ def evaluate(
             yield outcome
 
 
-def _run_engine(engine: Engine, outcomes: Mapping[int, Outcome]) -> None:
+def _run_engine(engine: Engine | ServerEngine, outcomes: Mapping[int, Outcome]) -> None:
     """Steps until the engine has no work left; counts what happens to each request."""
     while engine.busy:
         events = engine.step()

@@ -342,6 +342,46 @@ declare module "aici" {
   /** Returns a pattern for a grammar in the syntax of yacc: docs/grammars.md. */
   export function yacc(grammar: string): Pattern;
 
+  // ---- JSON of models
+
+  /** The type of whole numbers in models. */
+  export const Integer: (value: unknown) => number;
+
+  /** The value that JSON of a model stands for. */
+  export type Made<Model> = Model extends NumberConstructor | typeof Integer
+    ? number
+    : Model extends StringConstructor
+      ? string
+      : Model extends BooleanConstructor
+        ? boolean
+        : Model extends new () => infer Fields
+          ? { [Name in keyof Fields]: Fields[Name] extends (...args: any[]) => any ? Fields[Name] : Made<Fields[Name]> }
+          : Model extends Set<infer Each>
+            ? Made<Each>
+            : Model extends (infer Each)[]
+              ? Made<Each>[]
+              : Model extends object
+                ? { [Name in keyof Model]: Made<Model[Name]> }
+                : Model;
+
+  /**
+   * Generates JSON of a model; the promise resolves to the value.
+   *
+   *     class Order {
+   *       fruit = new Set(["apples", "pears"]);
+   *       count = Integer;
+   *     }
+   *     const order = await json(Order, { temperature: 0 });
+   *     fixed(` So ${2 * order.count} halves of ${order.fruit}.`);
+   *
+   * A model is a class with the models of its members as fields; or `Integer`, `Number`, `String` or `Boolean`; an
+   * array of one model, that of each item; an object of models by name; a Set of models of which one applies; or a
+   * text, a number, a boolean or null, which stands for itself. Methods of a class are no members.
+   *
+   * Throws a TypeError if this is no model, and a SyntaxError if a limit has cut the text.
+   */
+  export function json<Model>(model: Model, options?: Generation): Promise<Made<Model>>;
+
   // ---- forks and variables
 
   /**
@@ -351,6 +391,37 @@ declare module "aici" {
    * sequences: see `capability`.
    */
   export function fork(count: number): PromiseLike<number>;
+
+  /**
+   * Awaits `check()` until it returns something other than null, undefined or false; the promise resolves to that.
+   *
+   * Removes what `check` has written before each further attempt. Give it a temperature, or it may write the same
+   * again.
+   *
+   *     const line = await retry(async () => {
+   *       const line = await gen({ maxTokens: 20, temperature: 0.8 });
+   *       return line.split(" ").length === 7 && line;
+   *     }, 5);
+   *
+   * Throws an Error after the last attempt, whose text it has removed, or if the engine cannot backtrack; and a
+   * RangeError if `attempts` is below 1.
+   */
+  export function retry<T>(
+    check: () => PromiseLike<T | false | null | undefined>,
+    attempts: number,
+  ): Promise<T>;
+
+  /**
+   * Writes the most likely of several texts; the promise resolves to it.
+   *
+   * Compares the probabilities of whole texts, each in a fork: the products of those of its tokens, so a longer text
+   * of the same beginning is never more likely. `gen({ options })` decides token by token, in this sequence alone.
+   *
+   *     const mood = await choose([" good", " bad", " neither"]);
+   *
+   * Throws an Error if the engine cannot fork into so many sequences, and a RangeError if there is no text.
+   */
+  export function choose(options: Iterable<string>): Promise<string>;
 
   /**
    * Adds the logits after another text to those of this sequence, times `weight`, from now on.
@@ -408,7 +479,7 @@ declare module "aici" {
     /** Whether the answer is there. */
     readonly done: boolean;
     /** Waits for the answer, at most so many seconds; then it fails with a CallError, and the call goes on. */
-    wait(seconds?: number): Promise<any>;
+    wait(timeout?: number): Promise<any>;
   }
 
   /**
@@ -479,6 +550,28 @@ declare module "aici" {
 
   /** Returns how often a variable has been written; 0 if it does not exist. */
   export function varVersion(name: string): number;
+
+  /**
+   * A variable with a JSON value. Its model, if there is one, is as in `json`.
+   *
+   *     const votes = new Variable("votes", { yes: Integer, no: Integer });
+   *     votes.update(({ yes, no }) => ({ yes: yes + 1, no }), { yes: 0, no: 0 });
+   *
+   * The caller receives JSON. Methods throw a TypeError for a value that does not fit the model.
+   */
+  export class Variable<Model = any> {
+    constructor(name: string, model?: Model);
+    readonly name: string;
+    /** How often the variable has been written; 0 if it does not exist. */
+    get version(): number;
+    /** Returns the value; `otherwise` if the variable does not exist. */
+    get(): Made<Model> | undefined;
+    get<T>(otherwise: T): Made<Model> | T;
+    /** Sets the value; returns the new version. `ifVersion` is as in `setVar`. */
+    set(value: Made<Model>, options?: { ifVersion?: number }): number;
+    /** Sets the value to `change(value)`, and returns it. Another fork may write it between; then repeats. */
+    update(change: (value: Made<Model>) => Made<Model>, otherwise?: Made<Model>): Made<Model>;
+  }
 
   // ---- the sequence
 
@@ -589,10 +682,10 @@ declare module "aici" {
   /** Answer of `mid_process`: samples one token, from a set or from all tokens. */
   export const Sample: (allowed?: TokenSet, options?: Sampled) => Answer;
   /**
-   * Answer of `mid_process`: shows the distribution of the next token, and calls `mid_process` again. `top`: only this
-   * number of most likely tokens, in `Step.top`; 0: `Step.distribution`.
+   * Answer of `mid_process`: shows the distribution of the next token, and calls `mid_process` again. `topLogprobs`:
+   * only this number of most likely tokens, in `Step.top`; 0: `Step.distribution`.
    */
-  export const Look: (top?: number) => Answer;
+  export const Look: (topLogprobs?: number) => Answer;
   /** Answer of `mid_process`: removes tokens at the end, then appends tokens or a text. */
   export const Splice: (tokens?: string | number[], options?: { backtrack?: number }) => Answer;
   /** Answer of any callback except `init_prompt`: ends the sequence. */

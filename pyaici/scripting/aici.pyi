@@ -6,7 +6,9 @@ callbacks. Its top level runs once, before the prompt is known. docs/guide is th
 
 import re
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
+
+_T = TypeVar("_T")
 
 #: how a generated text ended: nothing can follow in its pattern (`complete`); the model ended it, or
 #: preferred a token that the pattern forbids (`end`); at a stop string; at a limit of tokens or bytes
@@ -31,6 +33,32 @@ Capability = Literal[
 
 #: the script's argument: a text, or any JSON value; None if there is none
 argument: Any
+
+class _Json:
+    """Generates JSON of a model, and returns the value; `json.dumps` and `json.loads` are Python's.
+
+        class Order:
+            fruit = "apples", "pears"
+            count = int
+
+        order = await json(Order, temperature=0)
+        await fixed(f" So {2 * order.count} halves of {order.fruit}.")
+
+    A model is a class with the models of its members as attributes; or `int`, `float`, `str` or `bool`; a
+    list of one model, that of each item; a dictionary of models by name; a tuple of models of which one
+    applies; or a text, a number, a bool or None, which stands for itself. A class is called without
+    arguments, and its methods are no members. The other arguments are those of `gen`, without a pattern.
+
+    Raises TypeError if this is no model, and ValueError if a limit has cut the text.
+    """
+
+    def __call__(self, model: Any, **how: Any) -> Awaitable[Any]: ...
+    @staticmethod
+    def dumps(value: Any) -> str: ...
+    @staticmethod
+    def loads(text: str | bytes) -> Any: ...
+
+json: _Json
 
 class Error(Exception):
     """Raised for an invalid pattern, an invalid label, or an action that exceeds the engine's limits."""
@@ -257,9 +285,9 @@ class Token:
     #: natural logarithm of the token's probability before any pattern applies, at the sampling temperature
     #: (1 for temperature 0); None if the token was forced, or if the value was not requested or is not
     #: available
-    logprob: float | Any
+    logprob: float | None
     #: total probability of all allowed tokens, at the same temperature; None in the same cases
-    allowed_mass: float | Any
+    allowed_mass: float | None
     #: the most likely tokens with their log-probabilities, if `top_logprobs` requested them
     top: list[tuple[int, float]]
 
@@ -380,6 +408,34 @@ def fork(count: int) -> Awaitable[int]:
 
     Each sequence has a copy of the script's whole state. Raises `Error` if the engine cannot fork, or not
     into so many sequences: see `capability`.
+    """
+
+async def retry(check: Callable[[], Awaitable[_T | Literal[False] | None]], attempts: int) -> _T:
+    """Awaits `check()` until it returns something other than None or False, and returns that.
+
+    Removes what `check` has written before each further attempt. Give it a temperature, or it may write the
+    same again.
+
+        async def write():
+            line = await gen(max_tokens=20, temperature=0.8)
+            return line if len(line.split()) == 7 else None
+
+        line = await retry(write, attempts=5)
+
+    Raises `Error` after the last attempt, whose text it has removed, or if the engine cannot backtrack; and
+    ValueError if `attempts` is below 1.
+    """
+
+async def choose(options: Sequence[str]) -> str:
+    """Writes the most likely of several texts, and returns it.
+
+    Compares the probabilities of whole texts, each in a fork: the products of those of its tokens, so a
+    longer text of the same beginning is never more likely. `gen(options=...)` decides token by token, in this
+    sequence alone.
+
+        mood = await choose([" good", " bad", " neither"])
+
+    Raises `Error` if the engine cannot fork into so many sequences, and ValueError if there is no text.
     """
 
 async def mix(function: Callable[[], Awaitable[Any]], weight: float) -> None:
@@ -504,6 +560,26 @@ def append_var(name: str, value: str | bytes) -> int:
 def var_version(name: str) -> int:
     """Returns how often a variable has been written; 0 if it does not exist."""
 
+class Variable:
+    """A variable with a JSON value. Its model, if there is one, is as in `json`.
+
+        votes = Variable("votes", {"yes": int, "no": int})
+        votes.update(lambda found: {**found, "yes": found["yes"] + 1}, {"yes": 0, "no": 0})
+
+    The caller receives JSON. Methods raise TypeError for a value that does not fit the model.
+    """
+
+    def __init__(self, name: str, model: Any = None) -> None: ...
+    @property
+    def version(self) -> int:
+        """How often the variable has been written; 0 if it does not exist."""
+    def get(self, default: Any = None) -> Any:
+        """Returns the value; `default` if the variable does not exist."""
+    def set(self, value: Any, *, if_version: int | None = None) -> int:
+        """Sets the value; returns the new version. `if_version` is as in `set_var`."""
+    def update(self, change: Callable[[Any], Any], default: Any = None) -> Any:
+        """Sets the value to `change(value)`, again if another fork has written it meanwhile; returns it."""
+
 # ---- the sequence
 
 def prompt() -> str:
@@ -581,8 +657,8 @@ class Step:
     #: whether the first of `tokens` was sampled; False if this script appended them
     sampled: bool
     #: details of the sampled token, as in `Token`; None if they are unknown
-    logprob: float | Any
-    allowed_mass: float | Any
+    logprob: float | None
+    allowed_mass: float | None
     top: list[tuple[int, float]]
     #: right after a fork, the numbers of all sequences that it made, in order, including this one; otherwise
     #: only the number of this sequence
@@ -616,10 +692,10 @@ class Sample:
 class Look:
     """Answer of `mid_process`: shows the distribution of the next token, and calls `mid_process` again.
 
-    `top`: only this number of most likely tokens, in `Step.top`. 0: `Step.distribution`.
+    `top_logprobs`: only this number of most likely tokens, in `Step.top`. 0: `Step.distribution`.
     """
 
-    def __init__(self, top: int = 0) -> None: ...
+    def __init__(self, top_logprobs: int = 0) -> None: ...
 
 class Splice:
     """Answer of `mid_process`: removes tokens at the end, then appends tokens or a text."""

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 _DYNAMIC = {"exec", "globals"}
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 #: what a script must await to have it carried out
-_ACTIONS = {"gen", "generate", "sample", "fork", "wait", "gather", "next_step"}
+_ACTIONS = {"gen", "generate", "json", "sample", "choose", "retry", "distribution", "likely"} | {
+    *("fork", "gather", "mix", "wait", "sleep", "next_step")
+}
 #: what a JavaScript module gets as its last line: refuses a `main` that cannot return a promise
 JAVASCRIPT_MAIN = (
     'if (typeof main === "function" && main.constructor.name !== "AsyncFunction" && '

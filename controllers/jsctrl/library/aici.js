@@ -372,6 +372,104 @@ export function likely(count) {
   return new Action("likely", () => native.beginLook(Math.max(count, 1)), native.looked);
 }
 
+// ---- attempts and choices
+
+/** Awaits check() until it returns something, and removes what it has written before each other attempt. */
+export async function retry(check, attempts) {
+  if (!(attempts >= 1)) throw new RangeError(`attempts is ${attempts}; it must be at least 1`);
+  const start = label();
+  for (let i = 0; i < attempts; i++) {
+    const found = (await check()) ?? false;
+    if (found !== false) return found;
+    rewind(start);
+  }
+  throw new Error(`none of ${attempts} attempts has passed its check`);
+}
+
+/** Writes the text that is the most likely as a whole. A fork for each text computes its probability. */
+export async function choose(options) {
+  const texts = [...options];
+  const tokens = texts.map(tokenize);
+  if (texts.length === 0 || texts.includes("")) throw new RangeError("choose takes one text or more, and none may be empty");
+  const scores = texts.length === 1 ? [0] : await gather(tokens.map(scorer));
+  const best = scores.indexOf(Math.max(...scores));
+  fixed(tokens[best]);
+  return texts[best];
+}
+
+/** Of a token that the model never writes; results of forks are JSON, which has no infinity. */
+const NEVER = -1e9;
+
+const scorer = (tokens) => async () => {
+  let total = 0;
+  for (const token of tokens) {
+    const { logprob } = await sample(new TokenSet(token), { temperature: 0, topLogprobs: 1 });
+    total += Math.max(NEVER, logprob);
+  }
+  return total;
+};
+
+// ---- JSON of a model: a class with types as fields, a type, or an array, object or Set of models
+
+/** The type of whole numbers in models. */
+export const Integer = (value) => Math.trunc(Number(value));
+
+const types = new Map([[Integer, "integer"], [Number, "number"], [String, "string"], [Boolean, "boolean"]]);
+
+/** The members of an object with their models; null if it is a model of something else. */
+function membersOf(model) {
+  if (typeof model === "function") return types.has(model) ? null : new model();
+  return Object(model) !== model || Array.isArray(model) || model instanceof Set ? null : model;
+}
+
+function schemaOf(model) {
+  const members = membersOf(model);
+  if (members !== null) {
+    const properties = Object.fromEntries(Object.entries(members).map(([name, each]) => [name, schemaOf(each)]));
+    return { type: "object", properties, required: Object.keys(properties), additionalProperties: false };
+  }
+  if (Array.isArray(model)) {
+    if (model.length !== 1) throw new TypeError("the model of an array has one member, the model of each item");
+    return { type: "array", items: schemaOf(model[0]) };
+  }
+  if (model instanceof Set) return { anyOf: [...model].map(schemaOf) };
+  if (types.has(model)) return { type: types.get(model) };
+  if (model === null || ["boolean", "number", "string"].includes(typeof model)) return { const: model };
+  throw new TypeError(`this is no model: ${shown(model)}`);
+}
+
+/** Returns the value that JSON of this model stands for. Throws a TypeError if it does not fit. */
+function made(model, value) {
+  const members = membersOf(model);
+  const isObject = Object(value) === value && !Array.isArray(value);
+  if (members !== null && isObject) {
+    const names = Object.keys(members);
+    if (names.length === Object.keys(value).length && names.every((name) => Object.hasOwn(value, name))) {
+      const found = typeof model === "function" ? members : {};
+      for (const name of names) found[name] = made(members[name], value[name]);
+      return found;
+    }
+  }
+  if (Array.isArray(model) && Array.isArray(value)) return value.map((each) => made(model[0], each));
+  if (model instanceof Set) {
+    for (const each of model) {
+      try {
+        return made(each, value);
+      } catch (error) {
+        if (!(error instanceof TypeError)) throw error;
+      }
+    }
+  }
+  const isOfType = model === Integer ? Number.isInteger(value) : typeof value === types.get(model);
+  if (types.has(model) ? isOfType : members === null && value === model) return value;
+  throw new TypeError(`${shown(value)} does not fit the model ${types.get(model) ?? model?.name ?? shown(model)}`);
+}
+
+/** Generates JSON of a model, and returns the value. */
+export async function json(model, options) {
+  return made(model, JSON.parse(await gen({ ...options, schema: schemaOf(model) })));
+}
+
 // ---- forks
 
 export function fork(count) {
@@ -476,10 +574,10 @@ export class Call {
   }
 
   /** Waits for the answer, no longer than so many seconds: then it fails, and the call goes on. */
-  async wait(seconds = 0) {
-    const wait = () => native.beginWait([this.#result], Math.ceil(1000 * seconds));
+  async wait(timeout = 0) {
+    const wait = () => native.beginWait([this.#result], Math.ceil(1000 * timeout));
     if (!this.done && !(await new Action("call", wait, native.waited)))
-      throw new CallError("timeout", `${this.name} has not answered within ${seconds} s`);
+      throw new CallError("timeout", `${this.name} has not answered within ${timeout} s`);
     const { value, error } = JSON.parse(host.getVariable(this.#result).value);
     this.taken = true;
     if (error !== undefined) throw new CallError(error.code, error.message);
@@ -513,8 +611,8 @@ class ToolArguments extends Call {
     this.#tool = tool;
   }
 
-  async wait(seconds = 0) {
-    const calls = await super.wait(seconds);
+  async wait(timeout = 0) {
+    const calls = await super.wait(timeout);
     const call = calls.find(({ name }) => name === this.#tool);
     if (call === undefined) {
       const there = calls.map(({ name }) => name).join(", ") || "none";
@@ -560,6 +658,43 @@ export function setVar(name, value, { ifVersion } = {}) {
 
 export function appendVar(name, value) {
   return host.setVariable(name, String(value), true, undefined);
+}
+
+/** A variable with a JSON value, of a model if there is one. */
+export class Variable {
+  #model;
+
+  constructor(name, model) {
+    this.name = name;
+    this.#model = model;
+  }
+
+  get version() {
+    return varVersion(this.name);
+  }
+
+  get(otherwise) {
+    const found = getVar(this.name);
+    if (found === undefined) return otherwise;
+    const value = JSON.parse(found);
+    return this.#model === undefined ? value : made(this.#model, value);
+  }
+
+  set(value, options) {
+    const text = JSON.stringify(value);
+    if (text === undefined) throw new TypeError(`${shown(value)} has no JSON`);
+    if (this.#model !== undefined) made(this.#model, JSON.parse(text));
+    return setVar(this.name, text, options);
+  }
+
+  /** Another fork may write it meanwhile, which then comes first. */
+  update(change, otherwise) {
+    for (;;) {
+      const { version } = this;
+      const value = change(this.get(otherwise));
+      if (this.set(value, { ifVersion: version }) !== 0) return value;
+    }
+  }
 }
 
 // ---- tokens
@@ -668,7 +803,7 @@ export const Suspend = () => new Answer("Suspend", "pre_process", native.answerS
 export const Fork = (count) => new Answer("Fork", "pre_process", () => native.answerFork(count));
 export const Sample = (allowed, options) =>
   new Answer("Sample", "mid_process", () => native.answerSample(...rowOf(allowed, options)));
-export const Look = (top = 0) => new Answer("Look", "mid_process", () => native.answerLook(top));
+export const Look = (topLogprobs = 0) => new Answer("Look", "mid_process", () => native.answerLook(topLogprobs));
 export const Splice = (tokens = [], { backtrack = 0 } = {}) =>
   new Answer("Splice", "mid_process", () => native.answerSplice(backtrack, tokens));
 

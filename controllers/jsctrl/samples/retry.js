@@ -2,7 +2,7 @@
  *
  * Prompt: Write a sum of two numbers between 10 and 30.
  */
-import { fixed, gen, label, regex, rewind, setVar } from "aici";
+import { Variable, fixed, gen, regex, retry } from "aici";
 
 // a pattern enforces the form, but cannot check that the sum is correct
 const SUM = regex(/[1-2][0-9] \+ [1-2][0-9] = [0-9]{2}/);
@@ -12,18 +12,22 @@ function right(line) {
   return one + other === total;
 }
 
+let attempt = 0;
+
+async function write() {
+  attempt++;
+  // a higher temperature each time, so that the model does not write the same again
+  const line = await gen(SUM, { temperature: 0.1 + 0.15 * attempt });
+  if (right(line)) return line;
+  console.log("wrong:", line);
+}
+
 export async function main() {
-  const start = label();
-  for (let attempt = 1; attempt <= 8; attempt++) {
-    // a higher temperature each time, so that the model does not write the same again
-    const line = await gen(SUM, { temperature: 0.1 + 0.15 * attempt });
-    if (right(line)) {
-      setVar("attempts", attempt);
-      return;
-    }
-    console.log("wrong:", line);
-    rewind(start);
+  try {
+    await retry(write, 8);
+    new Variable("attempts").set(attempt);
+  } catch {
+    // report the failure instead of returning a wrong sum
+    fixed("I found none.");
   }
-  // report the failure instead of returning a wrong sum
-  fixed("I found none.");
 }

@@ -3,7 +3,7 @@
 # `main` awaits actions (gen, fork, ...). The core carries them out step by step, without the interpreter. The
 # script continues when they are complete.
 
-import json
+import json as _json
 import re as _re
 
 import _aici
@@ -11,7 +11,7 @@ import _host
 
 Error = _aici.Error
 #: the script's argument (`--arg`): a text, or any JSON value
-argument = json.loads(globals()["_argument"])
+argument = _json.loads(globals()["_argument"])
 
 
 # ---- actions
@@ -141,7 +141,7 @@ def system(text):
 
 
 def tool(name, result):
-    return _turn(_TOOL, name, result if isinstance(result, (str, bytes)) else json.dumps(result))
+    return _turn(_TOOL, name, result if isinstance(result, (str, bytes)) else _json.dumps(result))
 
 
 def assistant():
@@ -215,20 +215,20 @@ def _text(of):
 def options(texts):
     if isinstance(texts, (str, bytes)):
         raise TypeError("options takes a list of texts, not one text: write options([" + repr(texts) + "])")
-    return Pattern(_OPTIONS, json.dumps(list(texts)))
+    return Pattern(_OPTIONS, _json.dumps(list(texts)))
 
 
 def schema(schema, whitespace="flexible"):
     if isinstance(schema, str):
-        schema = json.loads(schema)
-    return Pattern(_SCHEMA, json.dumps({"schema": schema, "whitespace": whitespace}))
+        schema = _json.loads(schema)
+    return Pattern(_SCHEMA, _json.dumps({"schema": schema, "whitespace": whitespace}))
 
 
 def substring(text, end=None):
     what = {"text": text}
     if end is not None:
         what["end"] = end
-    return Pattern(_SUBSTRING, json.dumps(what))
+    return Pattern(_SUBSTRING, _json.dumps(what))
 
 
 def kbnf(grammar):
@@ -410,6 +410,138 @@ def likely(count):
     return _Action("likely", lambda: _aici.begin_look(max(count, 1)), _aici.looked)
 
 
+# ---- attempts and choices
+
+
+async def retry(check, attempts):
+    # Awaits check() until it returns something, and removes what it has written before each other attempt.
+    if attempts < 1:
+        raise ValueError("attempts is " + str(attempts) + "; it must be at least 1")
+    start = label()
+    for _ in range(attempts):
+        found = await check()
+        if found is not None and found is not False:
+            return found
+        rewind(start)
+    raise Error("none of " + str(attempts) + " attempts has passed its check")
+
+
+async def choose(options):
+    # Writes the text that is the most likely as a whole. A fork for each text computes its probability.
+    texts = [tokenize(text) for text in options]
+    if not texts or [] in texts:
+        raise ValueError("choose takes one text or more, and none may be empty")
+    scores = [0] if len(texts) == 1 else await gather(*[_scorer(tokens) for tokens in texts])
+    best = scores.index(max(scores))
+    fixed(texts[best])
+    return options[best]
+
+
+#: of a token that the model never writes; results of forks are JSON, which has no infinity
+_NEVER = -1e9
+
+
+def _scorer(tokens):
+    async def score():
+        total = 0
+        for token in tokens:
+            total += max(_NEVER, (await sample(TokenSet(token), temperature=0, top_logprobs=1)).logprob)
+        return total
+
+    return score
+
+
+# ---- JSON of a model: a class with types as attributes, a type, or a dict, list or tuple of models
+
+_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
+
+
+def _members(model):
+    # The members of an object by name, with their models; None if it is a model of something else.
+    if isinstance(model, dict):
+        return model
+    if not isinstance(model, type) or model in _TYPES:
+        return None
+    own = [(name, each) for name, each in model.__dict__.items() if name[0] != "_"]
+    return {name: each for name, each in own if isinstance(each, type) or not callable(each)}
+
+
+def _schema_of(model):
+    members = _members(model)
+    if members is not None:
+        schemas = {name: _schema_of(each) for name, each in members.items()}
+        return {
+            "type": "object",
+            "properties": schemas,
+            "required": list(schemas),
+            "additionalProperties": False,
+        }
+    if isinstance(model, list):
+        if len(model) != 1:
+            raise TypeError("the model of a list has one member, the model of each item")
+        return {"type": "array", "items": _schema_of(model[0])}
+    if isinstance(model, tuple):
+        return {"anyOf": [_schema_of(each) for each in model]}
+    if isinstance(model, type):
+        return {"type": _TYPES[model]}
+    if model is None or isinstance(model, (bool, int, float, str)):
+        return {"const": model}
+    raise TypeError("this is no model: " + repr(model))
+
+
+def _made(model, value):
+    # Returns the value that JSON of this model stands for. Raises TypeError if it does not fit.
+    members = _members(model)
+    if members is not None and isinstance(value, dict) and set(value) == set(members):
+        made = {name: _made(each, value[name]) for name, each in members.items()}
+        if isinstance(model, dict):
+            return made
+        found = model()
+        for name in made:
+            setattr(found, name, made[name])
+        return found
+    if isinstance(model, list) and isinstance(value, list):
+        return [_made(model[0], each) for each in value]
+    if isinstance(model, tuple):
+        for each in model:
+            try:
+                return _made(each, value)
+            except TypeError:
+                pass
+    elif isinstance(model, type) and model in _TYPES:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if (
+            type(value) is model
+            or (number and model is float)
+            or (number and model is int and value % 1 == 0)
+        ):
+            return model(value)
+    elif members is None and type(value) is type(model) and value == model:
+        return value
+    raise TypeError(repr(value) + " does not fit the model " + repr(model))
+
+
+def _plain(value):
+    # Returns what JSON has for a value that may have objects of models.
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return _plain(value.__dict__) if hasattr(value, "__dict__") else value
+
+
+class _Json:
+    # The name is also that of Python's module, which a script may import before all names of this one.
+    dumps = staticmethod(_json.dumps)
+    loads = staticmethod(_json.loads)
+
+    async def __call__(self, model, **how):
+        return _made(model, _json.loads(await gen(schema=_schema_of(model), **how)))
+
+
+json = _Json()
+
+
 # ---- forks
 
 
@@ -461,12 +593,12 @@ async def _gather_functions(functions):
         if mine == 0:
             raise
         answer = {"error": type(error).__name__ + ": " + str(error)}
-    set_var(names[mine], json.dumps(answer))
+    set_var(names[mine], _json.dumps(answer))
     if mine != 0:
         stop()
     rewind(start)
     await wait(*names)
-    answers = [json.loads(get_var(name)) for name in names]
+    answers = [_json.loads(get_var(name)) for name in names]
     for answer in answers:
         if "error" in answer:
             raise Error("a function given to gather failed: " + answer["error"])
@@ -498,7 +630,7 @@ class Call:
     def __init__(self, name, arguments):
         self.name = name
         self._taken = False  # whether somebody has got the answer
-        self._result = _host.call(name, json.dumps(arguments))
+        self._result = _host.call(name, _json.dumps(arguments))
 
     @property
     def done(self):
@@ -514,7 +646,7 @@ class Call:
             most = _milliseconds(timeout)
             if not await _Action("call", lambda: _aici.begin_wait(most, self._result), _aici.waited):
                 raise CallError("timeout", self.name + " has not answered within " + str(timeout) + " s")
-        answer = json.loads(_host.get_variable(self._result)[0])
+        answer = _json.loads(_host.get_variable(self._result)[0])
         self._taken = True
         if "error" in answer:
             raise CallError(answer["error"]["code"], answer["error"]["message"])
@@ -599,6 +731,38 @@ def set_var(name, value, *, if_version=None):
 
 def append_var(name, value):
     return _host.set_variable(name, value, True, None)
+
+
+class Variable:
+    # A variable with a JSON value, of a model if there is one.
+    def __init__(self, name, model=None):
+        self.name = name
+        self._model = model
+
+    @property
+    def version(self):
+        return var_version(self.name)
+
+    def get(self, default=None):
+        found = get_var(self.name)
+        if found is None:
+            return default
+        value = _json.loads(found)
+        return value if self._model is None else _made(self._model, value)
+
+    def set(self, value, *, if_version=None):
+        plain = _plain(value)
+        if self._model is not None:
+            _made(self._model, plain)
+        return set_var(self.name, _json.dumps(plain), if_version=if_version)
+
+    def update(self, change, default=None):
+        # Another fork may write it meanwhile, which then comes first.
+        while True:
+            version = self.version
+            value = change(self.get(default))
+            if self.set(value, if_version=version):
+                return value
 
 
 # ---- tokens
@@ -764,12 +928,12 @@ class Sample:
 
 
 class Look:
-    def __init__(self, top=0):
-        self.top = top
+    def __init__(self, top_logprobs=0):
+        self.top_logprobs = top_logprobs
 
     def _answer(self, callback):
         _only(callback, "mid_process", self)
-        _aici.answer_look(self.top)
+        _aici.answer_look(self.top_logprobs)
 
 
 class Splice:

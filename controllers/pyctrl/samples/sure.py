@@ -15,6 +15,7 @@ FIRST = TokenSet(MOODS)
 async def main():
     here = label()
     one = await sample(FIRST, top_logprobs=1)  # with top_logprobs, the engine also reports probabilities
+    assert one.logprob is not None and one.allowed_mass is not None, "the engine reports no probabilities"
     # logprob is relative to all tokens; allowed_mass is the total probability of the allowed tokens
     share = math.exp(one.logprob) / one.allowed_mass
     await fixed(MOODS[one.token], after=here)  # the same as rewind(here), then fixed

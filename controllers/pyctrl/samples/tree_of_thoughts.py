@@ -24,6 +24,7 @@ def think(state):
         await fixed("\nIs the story good so far? Answer yes or no:")
         # one token is enough for a value: the share of yes in the probability of both
         verdict = await sample(VERDICT, top_logprobs=1)
+        assert verdict.logprob is not None and verdict.allowed_mass is not None
         share = math.exp(verdict.logprob) / verdict.allowed_mass
         return [share if verdict.token == YES else 1 - share, state + thought]
 

@@ -85,12 +85,12 @@ export function splice(backtrack: u32, tokens: StaticArray<u32>): MidResult {
 
 /**
  * Shows the distribution of the next token before this sequence decides: aici_mid_process is called again once the model
- * has computed it, without new tokens, and `looked` is true. Then `logits` has all logits, or, with a `top`, the source
- * TOP the most likely tokens at temperature 1. Requires CAP_LOOK.
+ * has computed it, without new tokens, and `looked` is true. Then `logits` has all logits, or, with `top_logprobs`, the
+ * source TOP the most likely tokens at temperature 1. Requires CAP_LOOK.
  */
-export function look(top: u32 = 0): MidResult {
+export function look(top_logprobs: u32 = 0): MidResult {
   answer(LOOK, 0, 0, 0);
-  mid.top_logprobs = top;
+  mid.top_logprobs = top_logprobs;
   return mid;
 }
 

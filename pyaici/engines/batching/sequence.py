@@ -104,7 +104,9 @@ class Sequence(Record):
     def __post_init__(self) -> None:
         Record.__post_init__(self)
         sampling = self.request.sampling
-        self._cut = Truncation(sampling.top_p, sampling.top_k, sampling.min_p, 1.0)
+        self._cut = Truncation(
+            sampling.top_p, sampling.top_k, sampling.min_p, sampling.typical_p, sampling.top_n_sigma
+        )
         self._changing = sampling.changes_logits
 
     @property

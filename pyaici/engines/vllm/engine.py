@@ -299,12 +299,14 @@ class VllmEngine(Engine):
         beam search, which vLLM's engine does not have; nothing of the request remains then. Errors of a
         controller, also for its argument, are in the result.
         """
-        from vllm.exceptions import VLLMValidationError
-
         if request.beams > 1:
             raise ValueError("the vLLM engine has no beam search: beams must be 1")
         if request.sampling.bad_words:
             raise ValueError("the vLLM engine takes no bad_words: vLLM wants texts instead of their tokens")
+        if request.sampling.typical_p < 1 or request.sampling.top_n_sigma > 0:
+            raise ValueError("vLLM has neither typical_p nor top_n_sigma: set them in a controller's rows")
+        from vllm.exceptions import VLLMValidationError
+
         tokens = first_tokens(
             self.tokenizer,
             request.prompt,

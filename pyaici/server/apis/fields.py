@@ -119,7 +119,7 @@ OTHER_SAMPLING = {
     **dict.fromkeys(
         ("mirostat", "dry_multiplier", "xtc_probability", "top_a"), Refused("use temperature and top_p")
     ),
-    **dict.fromkeys(("typical_p", "tfs_z"), Refused("use temperature and top_p", (1,))),
+    "tfs_z": Refused("use temperature and top_p", (1,)),
 }
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Penalty = Annotated[float, Field(ge=-MAX_PENALTY, le=MAX_PENALTY)]
 Bias = Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]
 Word = Annotated[str, Field(min_length=1, max_length=256)]
+#: more than any logit is below the largest
+MAX_SIGMA = 1e6
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
@@ -28,6 +30,13 @@ class SamplingFields(BaseModel):
     seed: Seed | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None, description="sample only tokens with at least this share of the best one's probability"
+    )
+    typical_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None,
+        description="sample only among tokens whose surprise is nearest to its mean, up to this probability",
+    )
+    top_n_sigma: Annotated[float, Field(ge=0, le=MAX_SIGMA)] | None = Field(
+        None, description="sample only logits up to so many standard deviations below the largest; 0 = all"
     )
     presence_penalty: Penalty | None = Field(
         None, description="subtracted from the logits of tokens that the answer has"
@@ -70,6 +79,8 @@ def sampling(body: SamplingFields, model: ServedModel) -> Sampling:
             top_k=body.top_k or 0,
             seed=body.seed,
             min_p=body.min_p or 0.0,
+            typical_p=body.typical_p or 1.0,
+            top_n_sigma=body.top_n_sigma or 0.0,
             presence_penalty=body.presence_penalty or 0.0,
             frequency_penalty=body.frequency_penalty or 0.0,
             repetition_penalty=body.repetition_penalty or 1.0,

@@ -96,6 +96,59 @@ def test_gather_runs_functions_in_forks_and_returns_their_results(play: Play) ->
     assert [fork.text[:9] for fork in transcript.forks] == ["Go: blue "]
 
 
+ATTEMPTS: Pair = (
+    """
+from aici import *
+made = 0
+async def check():
+    global made
+    made += 1
+    await fixed("no" + str(made))
+    return made % 3 == 0 and made
+async def main():
+    print(await retry(check, attempts=5), text())
+    for attempts in (2, 0):
+        try:
+            await retry(check, attempts)
+        except (Error, ValueError) as error:
+            print(error, text())
+    print(await choose([" one"]), await choose([" red", " green", " blue"]))
+""",
+    """
+import { retry, choose, fixed, text } from "aici";
+let made = 0;
+async function check() {
+  made++;
+  fixed("no" + made);
+  return made % 3 === 0 && made;
+}
+export async function main() {
+  console.log(await retry(check, 5), text());
+  for (const attempts of [2, 0]) {
+    try {
+      await retry(check, attempts);
+    } catch (error) {
+      console.log(error.message, text());
+    }
+  }
+  console.log(await choose([" one"]), await choose([" red", " green", " blue"]));
+}
+""",
+)
+
+
+def test_attempts_until_a_check_passes_and_the_most_likely_text(play: Play) -> None:
+    transcript = check(play(ATTEMPTS, "no3 one green"))
+    assert transcript.text == "no3 one green"
+    assert transcript.log.splitlines() == [
+        "3 no3",
+        "none of 2 attempts has passed its check no3",
+        "attempts is 0; it must be at least 1 no3",
+        " one  green",
+    ]
+    assert transcript.variables == {}
+
+
 def test_missing_fork_or_backtrack_raises_a_catchable_error(play: Play) -> None:
     pair = (
         """

@@ -14,6 +14,7 @@ import pytest
 from pyaici.cli.__main__ import main
 from tests.pyaici.engines.batching.support import make_model
 from tests.pyaici.engines.llama.tiny_gguf import write_gguf
+from tests.pyaici.scripted_server import answering, stream
 
 SCRIPT = """
 from aici import argument, fixed, gen, set_var
@@ -93,6 +94,55 @@ def test_exit_status_of_a_regression(
     assert evaluate(*options, "--fail-under", "0.9", "--compare", "good/results.jsonl") == 1
     said = capsys.readouterr().out
     assert "too low: contains is 0, below 0.9 (--fail-under)" in said and "worse: contains" in said
+
+
+def served(text: str, sampled: int) -> bytes:
+    """Returns the stream of a run that samples some tokens in two steps."""
+    usage = {"prompt_tokens": 2, "sampled_tokens": sampled, "forced_tokens": 1, "backtracked_tokens": 0}
+    forced = {"text": "y", "origin": "forced", "tokens": [1]}
+    pieces = [forced, {"text": "es", "origin": "sampled", "tokens": list(range(sampled))}]
+    steps = [
+        {
+            "object": "run",
+            "forks": [{"index": 0, "text": piece["text"], "pieces": [piece]}],
+            "usage": usage,
+            "timing": {"step_s": 0.1, "control_s": 0.25},
+        }
+        for piece in pieces
+    ]
+    ended = {"index": 0, "parent": None, "text": text, "finish_reason": "eos", "error": None, "logs": ""}
+    end = {
+        "object": "run.end",
+        "forks": [ended],
+        "usage": usage,
+        "variables": {"v": "1"},
+        "timing": {"first_token_s": 0.5, "seconds": 1.5},
+    }
+    return stream({"object": "initial-run"}, *steps, end, "[DONE]")
+
+
+def test_the_model_of_a_server(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = [(200, served("yes", 2))] * 2 + [(200, served("no", 3))] * 2
+    options = ["--metric", "exact", "--limit", "2", "--out", "made", "--chat", "--batch", "2", "--row-arg"]
+    with answering(answers) as (url, seen):
+        assert evaluate(*options, "--server", url) == 0
+        assert evaluate(*options, "--server", url, "--threads", "2") == 1
+    assert "--threads cannot be used with --server" in capsys.readouterr().err
+    made = results(files / "made")
+    assert [(each["variant"], each["text"], each["metrics"]) for each in made] == [
+        *[("controller", "yes", {"exact": 1.0})] * 2,
+        *[("baseline", "no", {"exact": 0.0})] * 2,
+    ]
+    first = made[0]
+    assert (first["sampled"], first["forced"], first["passes"], first["variables"]) == (2, 1, 2, {"v": "1"})
+    times = [json.loads(line) for line in (files / "made" / "times.jsonl").read_text().splitlines()]
+    assert (times[0]["seconds"], times[0]["control_seconds"]) == (1.5, 0.5)
+    bodies = [body for _, _, body in seen]
+    assert [body["controller"] for body in bodies] == ["pyctrl", "pyctrl", "none", "none"]
+    assert json.loads(bodies[1]["controller_arg"])["arg"] == {"prompt": "1?", "word": "w1"}
+    assert "controller_arg" not in bodies[2] and all(body["details"] for body in bodies)
+    assert bodies[0]["messages"] == [{"role": "user", "content": "0?"}]
+    assert bodies[0]["seed"] == first["request_seed"]
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,7 @@ def test_run_prints_json_and_takes_the_prompt_from_any_place(capsys: pytest.Capt
 
 def test_run_sends_the_options_and_prints_the_result(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--temperature", "0.5", "--top-p", "0.9", "--top-k", "7", "--seed", "3", "--max-tokens", "9")
+    options += ("--min-p", "0.1", "--typical-p", "0.8", "--top-n-sigma", "2")
     status, (body,) = run([(200, RUN)], "yesno", "--arg", "a+", "--prompt", "Well?", "--n", "2", *options)
     assert status == 0
     assert body == {
@@ -155,6 +156,9 @@ def test_run_sends_the_options_and_prints_the_result(capsys: pytest.CaptureFixtu
         "temperature": 0.5,
         "top_p": 0.9,
         "top_k": 7,
+        "min_p": 0.1,
+        "typical_p": 0.8,
+        "top_n_sigma": 2.0,
         "seed": 3,
         "max_tokens": 9,
         "n": 2,

@@ -174,7 +174,10 @@ def test_help_groups_the_options(capsys: pytest.CaptureFixture[str]) -> None:
         "request": ["--arg", "--prompt", "--chat", "--calls", "--messages", "--json", "--record"],
         "model": ["--model", "--engine", "--threads", "--llama-library", "--device", "--trust-remote-code"],
         "daemon or server": ["--socket", "--store", "--server", "--token"],
-        "sampling": ["--beams", "--n", "--temperature", "--top-p", "--top-k", "--max-tokens", "--seed"],
+        "sampling": [
+            *("--beams", "--n", "--temperature", "--top-p", "--top-k", "--min-p", "--typical-p"),
+            *("--top-n-sigma", "--max-tokens", "--seed"),
+        ],
     }
 
 

@@ -50,7 +50,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, daemon: Daemon) -
 
 
 def options(controller: str, arg: str | None) -> argparse.Namespace:
-    numbers = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": None, "n": 1, "max_tokens": 9}
+    numbers = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "typical_p": 1.0}
+    numbers |= {"top_n_sigma": 0.0, "seed": None, "n": 1, "max_tokens": 9}
     return argparse.Namespace(controller=controller, arg=arg, prompt="x", **numbers)
 
 

@@ -77,6 +77,8 @@ def test_changes_follow_the_definitions(
     ("options", "words"),
     [
         ({"min_p": 1.5}, "min_p is 1.5; it must be 0 to 1"),
+        ({"typical_p": 0}, "typical_p is 0; it must be above 0 and at most 1"),
+        ({"top_n_sigma": math.inf}, "top_n_sigma is inf; it must be 0 or a positive number"),
         ({"presence_penalty": 3}, "presence_penalty is 3; it must be -2 to 2"),
         ({"frequency_penalty": math.nan}, "frequency_penalty is nan"),
         ({"repetition_penalty": 0}, "repetition_penalty is 0; it must be above 0 and at most 100"),

@@ -13,6 +13,8 @@ import pytest
 
 from pyaici import bundled
 from pyaici.engines.calls import TRUST_OWNERS
+from pyaici.engines.engine import Request, Sampling
+from pyaici.engines.vllm.engine import VllmEngine
 from pyaici.engines.vllm.frontend import arguments
 from pyaici.engines.vllm.frontend.arguments import ControllerCall
 from pyaici.engines.vllm.frontend.validation import RequestCheck
@@ -194,6 +196,21 @@ def forks(copies: int) -> dict[str, Any]:
 def test_invalid_requests_are_refused(request_: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         RequestCheck.validate_params(request_)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"beams": 2}, "no beam search"),
+        ({"sampling": Sampling(bad_words=((1,),))}, "takes no bad_words"),
+        ({"sampling": Sampling(1.0, typical_p=0.5)}, "neither typical_p nor top_n_sigma"),
+        ({"sampling": Sampling(1.0, top_n_sigma=2.0)}, "neither typical_p nor top_n_sigma"),
+    ],
+)
+def test_options_that_vllm_lacks_are_refused(options: dict[str, Any], words: str) -> None:
+    engine = object.__new__(VllmEngine)  # they are refused before anything of vLLM is needed
+    with pytest.raises(ValueError, match=words):
+        engine.add(Request("x", **options))
 
 
 def test_requests_with_a_controller_are_refused_without_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:

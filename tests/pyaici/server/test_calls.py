@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyaici.cli.__main__ import main
 from pyaici.client.calls import CallError
 from pyaici.rest import RestClient, ServerError
 from tests.pyaici.server.serving import Serving
+from tests.pyaici.test_rest import Blocking
 
 ASKING = """
 from aici import *
@@ -55,8 +57,9 @@ def _client(server: Serving, token: str | None = None) -> RestClient:
     return RestClient(server.url, token)
 
 
-def test_functions_of_a_client_answer(server: Serving) -> None:
-    with _client(server) as client:
+@pytest.mark.parametrize("kind", [RestClient, Blocking])
+def test_functions_of_a_client_answer(server: Serving, kind: Callable[..., Any]) -> None:
+    with kind(server.url) as client:
         events = list(client.run(calls=FUNCTIONS, script=_script(ASKING), prompt="x"))
     (fork,) = events[-1]["forks"]
     assert (fork["text"], fork["error"]) == ("5 HEY", None)

@@ -70,9 +70,9 @@ pub enum MidResult {
     },
     /// Shows the distribution of the next token before this sequence decides: `mid_process` is called again once the
     /// model has computed it, without new tokens, and `step().looked()` is true. Then `step().logits()` are the logits,
-    /// or, with a `top`, `step().top()` the most likely tokens at temperature 1. Requires `Capability::Look`.
+    /// or, with `top_logprobs`, `step().top()` the most likely tokens at temperature 1. Requires `Capability::Look`.
     Look {
-        top: u32,
+        top_logprobs: u32,
     },
     /// From now on this sequence gets the tokens of another one of its request, the leader, and no function is called
     /// any more. The leader's tokens are sampled from the sum of the logits of both, and of others that follow it, each
@@ -242,9 +242,9 @@ impl MidResult {
                 raw.row = *leader;
                 raw.temperature = *weight;
             }
-            MidResult::Look { top } => {
+            MidResult::Look { top_logprobs } => {
                 raw.verb = abi::LOOK;
-                raw.top_logprobs = *top;
+                raw.top_logprobs = *top_logprobs;
             }
             MidResult::Splice { backtrack, ff_tokens } => {
                 raw.verb = abi::SPLICE;

@@ -44,6 +44,7 @@ class Options(OpenBody):
     top_k: TopK = 40
     top_p: TopP = 0.9
     min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
+    typical_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     seed: Seed | None = None
     stop: Stop | Stops | None = None
     num_predict: Annotated[int, Field(ge=-2, le=1 << 20)] = Field(
@@ -67,6 +68,7 @@ class Options(OpenBody):
             "top_k": self.top_k,
             "top_p": self.top_p,
             "min_p": self.min_p,
+            "typical_p": self.typical_p,
             "seed": self.seed,
             "stop": self.stop,
             "max_tokens": self.num_predict if self.num_predict > 0 else None,

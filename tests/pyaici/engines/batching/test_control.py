@@ -213,7 +213,9 @@ def test_a_row_may_set_the_temperature(play: Any, generate: Generate) -> None:
     assert hot.new_tokens != result.new_tokens
 
 
-@pytest.mark.parametrize("filters", [{"top_k": 1}, {"top_p": 0.001}, {"min_p": 1.0}], ids=str)
+@pytest.mark.parametrize(
+    "filters", [{"top_k": 1}, {"top_p": 0.001}, {"min_p": 1.0}, {"top_n_sigma": 1e-6}], ids=str
+)
 def test_filters_of_the_request_apply_at_the_temperature_of_a_row(
     play: Any, generate: Generate, filters: dict[str, Any]
 ) -> None:
