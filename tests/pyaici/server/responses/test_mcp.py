@@ -14,7 +14,7 @@ from lab.servers.tiny_model import make_tiny_model
 from lab.system.waiting import PATIENCE
 from pyaici.server.apis.mcp import SCRIPT
 from tests.pyaici.server.responses.definition import check_events, check_response
-from tests.pyaici.server.responses.written import check_written_calls
+from tests.pyaici.server.responses.written import asked_to_add, check_written_calls
 from tests.pyaici.server.serving import Serving
 from tests.pyaici.tools.support import server as setting
 
@@ -182,6 +182,16 @@ def test_stored_response_is_continued(serving: Serving) -> None:
     sent = [{"role": "user", "content": ASK}, *first["output"], {"role": "user", "content": "Thanks."}]
     whole = _respond(serving, **body, input=sent)
     assert whole["usage"]["input_tokens"] == second["usage"]["input_tokens"]
+
+
+def test_next_turn_reads_no_round_of_calls_again(serving: Serving) -> None:
+    """Two calls of one answer, and one of the next, are rendered as they were written."""
+    asked = asked_to_add([1, 2], [3])
+    first = _respond(serving, **asked)
+    assert _kinds(first) == ["mcp_list_tools", "mcp_call", "mcp_call", "mcp_call", "message"]
+    second = _respond(serving, tools=asked["tools"], previous_response_id=first["id"], input="Thanks.")
+    used = second["usage"]
+    assert used["input_tokens_details"]["cached_tokens"] == first["usage"]["total_tokens"], first["logs"]
 
 
 @pytest.mark.parametrize(

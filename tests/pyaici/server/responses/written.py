@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from pyaici.server.apis.mcp import SCRIPT
 from tests.pyaici.server.responses.definition import check_events
 from tests.pyaici.server.serving import Serving
 
-#: takes the place of the model in our script: three calls in one answer, and then a text
+#: takes the place of the model in our script, and prints what came before the last answer
 _WRITTEN = """
 from aici import fixed, next_step, text
 
@@ -17,15 +18,33 @@ class Answer:
     finish, tokens = "end", []
 
 async def write():
-    calls = [{"name": "add", "arguments": {"a": number, "b": 1}} for number in (1, 2, 3)]
-    before = text()
-    await fixed("Done." if before else "<tool_call>" + json.dumps(calls) + "</tool_call>")
+    if len(answers) == 1:
+        print(text())
+    await fixed(answers.pop(0))
     await next_step()
-    if before:
-        print(before)
     return Answer
-"""
+
+answers = """
 _GENERATED = "generate(grammar, max_tokens=tokens_left, leave=False, logprobs=False)"
+
+
+def asked_to_add(*rounds: Sequence[int]) -> dict[str, Any]:
+    """Returns the fields of a request with an answer that adds 1 to each number, for each round, and a text.
+
+    The calculator is the MCP server `calc`, and the chat template the default model's.
+    """
+    source = SCRIPT.read_text()
+    assert _GENERATED in source
+    answers = []
+    for numbers in rounds:
+        calls = [{"name": "add", "arguments": {"a": number, "b": 1}} for number in numbers]
+        answers.append(f"<tool_call>{json.dumps(calls)}</tool_call>")
+    written = f"{_WRITTEN}{[*answers, 'Done.']!r}\n\ntry:\n"
+    source = source.replace(_GENERATED, "write()").replace("try:\n", written, 1)
+    return {
+        "tools": [{"type": "mcp", "server_label": "calc", "allowed_tools": ["add"]}],
+        "script": {"language": "python", "source": source},
+    }
 
 
 def check_written_calls(serving: Serving) -> None:
@@ -33,14 +52,7 @@ def check_written_calls(serving: Serving) -> None:
 
     `serving`: with the default model's chat template, and the calculator as the MCP server `calc`.
     """
-    source = SCRIPT.read_text()
-    assert _GENERATED in source
-    source = source.replace(_GENERATED, "write()").replace("try:\n", f"{_WRITTEN}\n\ntry:\n", 1)
-    asked: dict[str, Any] = {
-        "tools": [{"type": "mcp", "server_label": "calc", "allowed_tools": ["add"]}],
-        "script": {"language": "python", "source": source},
-        "max_tool_calls": 2,
-    }
+    asked = {**asked_to_add([1, 2, 3]), "max_tool_calls": 2}
     events = serving.events("/v1/responses", input="Add.", stream=True, **asked)
     assert check_events(events).count("response.mcp_call.completed") == 2
     response = events[-1]["response"]
