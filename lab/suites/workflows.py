@@ -40,6 +40,8 @@ _USERS, _QUICK_USERS = (1, 8), (1,)
 #: with one user, and with several
 _ROUNDS, _MORE_ROUNDS, _QUICK_ROUNDS = 2, 1, 1
 _ECHOES, _QUICK_ECHOES = 500, 20
+#: branches on a trunk of so many tokens, each of about so many characters
+_BRANCHES, _TRUNK, _QUICK_TRUNK, _BRANCH = 4, 7400, 400, 60
 #: conversations, each done once in either way; none is begun after so many minutes
 _DIALOGUES, _MINUTES = 3, 18
 
@@ -223,7 +225,13 @@ def run(report: Report) -> None:
     report.figure("workflows.latency_ratio", _geometric(ratios), "ratio", target=0.6)
     if throughputs:
         report.figure("workflows.throughput_ratio", 1 / _geometric(throughputs), "ratio", target=1.5)
-    _roundtrip(report)
+    with (
+        LlamaModel(load_library(), default_gguf_path()) as model,
+        Runtime() as runtime,
+        LlamaEngine(model, runtime) as engine,
+    ):
+        _roundtrip(report, engine)
+        _branches(report, engine)
 
 
 def _compare(report: Report, place: str, url: str, work: Work, milliseconds: float, users: int) -> float:
@@ -363,7 +371,7 @@ def _overlap(report: Report, url: str, workflow: Workflow) -> None:
     report.figure("workflows.overlap_gain", summarise(gains).median, "ratio", target=1.25)
 
 
-def _roundtrip(report: Report) -> None:
+def _roundtrip(report: Report, engine: LlamaEngine) -> None:
     """Measures the time from a call whose answer is there at once to the controller's next step."""
     count = _QUICK_ECHOES if report.quick else _ECHOES
     source = (
@@ -373,21 +381,80 @@ def _roundtrip(report: Report) -> None:
         "    for i in range(argument):\n"
         "        await call('echo', i)\n"
     )
-    with (
-        LlamaModel(load_library(), default_gguf_path()) as model,
-        Runtime() as runtime,
-        LlamaEngine(model, runtime) as engine,
-    ):
 
-        def seconds(calls: int) -> float:
-            arg = json.dumps({"script": source, "name": "echo.py", "arg": calls})
-            start = time.perf_counter()
-            (result,) = engine.run(
-                [Request("Hello", module="pyctrl", arg=arg, calls={"echo": lambda value: value})]
-            )
-            if result.error is not None:
-                raise result.error
-            return time.perf_counter() - start
+    def seconds(calls: int) -> float:
+        arg = json.dumps({"script": source, "name": "echo.py", "arg": calls})
+        return _timed(
+            engine, [Request("Hello", module="pyctrl", arg=arg, calls={"echo": lambda value: value})]
+        )
 
-        seconds(1)
-        report.figure("call.roundtrip_us", 1e6 * (seconds(count) - seconds(0)) / count, "us")
+    seconds(1)
+    report.figure("call.roundtrip_us", 1e6 * (seconds(count) - seconds(0)) / count, "us")
+
+
+def _timed(engine: LlamaEngine, requests: list[Request]) -> float:
+    """Returns the seconds of these requests together. Raises the error of the first that fails."""
+    start = time.perf_counter()
+    for result in engine.run(requests):
+        if result.error is not None:
+            raise result.error
+    return time.perf_counter() - start
+
+
+_FORKS = """
+from aici import *
+
+pattern = regex(argument["pattern"])
+
+async def branch(number):
+    await fixed(f"Answer {number}:")
+    await gen(pattern)
+
+async def main():
+    await gather(*[lambda number=number: branch(number) for number in range(argument["branches"])])
+"""
+
+
+def _branches(report: Report, engine: LlamaEngine) -> None:
+    """Compares forks on a long trunk with as many requests that have the trunk as their prompt."""
+    size = _QUICK_TRUNK if report.quick else _TRUNK
+    pattern = f" [a-z ]{{{_BRANCH}}}"
+    script = {"script": _FORKS, "name": "forks.py", "arg": {"pattern": pattern, "branches": _BRANCHES}}
+
+    encode = engine.tokenizer.encode
+
+    def trunk() -> list[int]:
+        lines = [f"You serve customer {next(_CUSTOMERS)}."]
+        while len(tokens := encode("\n".join(lines))) < size:
+            lines += [_price(0, str(100 + len(lines) + i)) for i in range(20)]
+        return list(tokens[:size])
+
+    def forks() -> list[Request]:
+        return [Request(trunk(), module="pyctrl", arg=json.dumps(script), max_tokens=200)]
+
+    def requests() -> list[Request]:
+        prompt = trunk()
+        return [
+            Request([*prompt, *encode(f"Answer {number}:")], module="regex", arg=pattern, max_tokens=200)
+            for number in range(_BRANCHES)
+        ]
+
+    counts: dict[str, Counter[str]] = {}
+
+    def timed(who: str, made: list[Request]) -> float:
+        names = ("steps", "sampled", "forced", "reused", "read_again")
+        before = {name: getattr(engine.stats, name) for name in names}
+        seconds = _timed(engine, made)
+        counts[who] = Counter({name: getattr(engine.stats, name) - before[name] for name in names})
+        return seconds
+
+    ways = {"forks": forks, "requests": requests}
+    found = alternate({who: lambda who=who: timed(who, ways[who]()) for who in ways}, 1, warmup=0)
+    for who, count in counts.items():
+        report.figure(f"branches.{who}_s", summarise(found[who]).median, "s")
+        report.figure(f"branches.{who}.passes", count["steps"], "passes")
+        prompts = sum(len(one.prompt) for one in ways[who]())
+        computed = prompts - count["reused"] + count["sampled"] + count["forced"] + count["read_again"]
+        report.figure(f"branches.{who}.tokens", computed, "tokens")
+    gains = [theirs / ours for ours, theirs in zip(found["forks"], found["requests"], strict=True)]
+    report.figure("branches.gain", summarise(gains).median, "ratio")

@@ -29,6 +29,9 @@ def test_workflows_report_all_figures(figures: Figures, monkeypatch: pytest.Monk
         each |= {f"{place}.{who}.{what}" for who in ("controller", "client") for what in counted}
         assert found[f"{place}.tokens_reread"] == 0
         assert found[f"{place}.controller.round_trips"] == 1 < found[f"{place}.client.round_trips"]
-    whole = {"workflows.latency_ratio", "workflows.overlap_gain", "call.roundtrip_us"}
+    whole = {"workflows.latency_ratio", "workflows.overlap_gain", "call.roundtrip_us", "branches.gain"}
+    for who in ("forks", "requests"):
+        each |= {f"branches.{who}_s", f"branches.{who}.passes", f"branches.{who}.tokens"}
+    assert found["branches.forks.tokens"] < found["branches.requests.tokens"]
     assert set(found) == each | whole
     assert min(found[name] for name in found if name.endswith(("_s", "ratio", "tokens", "_us"))) > 0
