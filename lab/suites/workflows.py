@@ -417,44 +417,28 @@ async def main():
 
 def _branches(report: Report, engine: LlamaEngine) -> None:
     """Compares forks on a long trunk with as many requests that have the trunk as their prompt."""
-    size = _QUICK_TRUNK if report.quick else _TRUNK
+    encode = engine.tokenizer.encode
     pattern = f" [a-z ]{{{_BRANCH}}}"
     script = {"script": _FORKS, "name": "forks.py", "arg": {"pattern": pattern, "branches": _BRANCHES}}
-
-    encode = engine.tokenizer.encode
-
-    def trunk() -> list[int]:
-        lines = [f"You serve customer {next(_CUSTOMERS)}."]
-        while len(tokens := encode("\n".join(lines))) < size:
-            lines += [_price(0, str(100 + len(lines) + i)) for i in range(20)]
-        return list(tokens[:size])
-
-    def forks() -> list[Request]:
-        return [Request(trunk(), module="pyctrl", arg=json.dumps(script), max_tokens=200)]
-
-    def requests() -> list[Request]:
-        prompt = trunk()
-        return [
-            Request([*prompt, *encode(f"Answer {number}:")], module="regex", arg=pattern, max_tokens=200)
+    size = _QUICK_TRUNK if report.quick else _TRUNK
+    goods = "\n".join(_price(0, str(item)) for item in range(size))
+    # the cache has no text of the other contestant
+    forked, asked = (encode(f"You serve customer {next(_CUSTOMERS)}.\n{goods}")[:size] for _ in range(2))
+    contestants = {
+        "forks": [Request(forked, module="pyctrl", arg=json.dumps(script), max_tokens=200)],
+        "requests": [
+            Request([*asked, *encode(f"Answer {number}:")], module="regex", arg=pattern, max_tokens=200)
             for number in range(_BRANCHES)
-        ]
-
-    counts: dict[str, Counter[str]] = {}
-
-    def timed(who: str, made: list[Request]) -> float:
-        names = ("steps", "sampled", "forced", "reused", "read_again")
-        before = {name: getattr(engine.stats, name) for name in names}
-        seconds = _timed(engine, made)
-        counts[who] = Counter({name: getattr(engine.stats, name) - before[name] for name in names})
-        return seconds
-
-    ways = {"forks": forks, "requests": requests}
-    found = alternate({who: lambda who=who: timed(who, ways[who]()) for who in ways}, 1, warmup=0)
-    for who, count in counts.items():
-        report.figure(f"branches.{who}_s", summarise(found[who]).median, "s")
-        report.figure(f"branches.{who}.passes", count["steps"], "passes")
-        prompts = sum(len(one.prompt) for one in ways[who]())
-        computed = prompts - count["reused"] + count["sampled"] + count["forced"] + count["read_again"]
-        report.figure(f"branches.{who}.tokens", computed, "tokens")
-    gains = [theirs / ours for ours, theirs in zip(found["forks"], found["requests"], strict=True)]
-    report.figure("branches.gain", summarise(gains).median, "ratio")
+        ],
+    }
+    seconds = {}
+    for who, requests in contestants.items():
+        before = replace(engine.stats)
+        seconds[who] = _timed(engine, requests)
+        report.figure(f"branches.{who}_s", seconds[who], "s")
+        report.figure(f"branches.{who}.passes", engine.stats.steps - before.steps, "passes")
+        tokens = sum(len(request.prompt) for request in requests) - engine.stats.reused + before.reused
+        for name in ("sampled", "forced", "read_again"):
+            tokens += getattr(engine.stats, name) - getattr(before, name)
+        report.figure(f"branches.{who}.tokens", tokens, "tokens")
+    report.figure("branches.gain", seconds["requests"] / seconds["forks"], "ratio")
