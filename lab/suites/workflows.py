@@ -36,7 +36,8 @@ from pyaici.rest import RestClient
 
 #: milliseconds that a tool takes, and users at the same time
 _TOOLS, _QUICK_TOOLS = (0, 50, 500), (0,)
-_USERS, _QUICK_USERS = (1, 8), (1,)
+#: quick: several users for the first workflow alone
+_USERS, _QUICK_USERS = (1, 8), (1, 2)
 #: with one user, and with several
 _ROUNDS, _MORE_ROUNDS, _QUICK_ROUNDS = 2, 1, 1
 _ECHOES, _QUICK_ECHOES = 500, 20
@@ -213,7 +214,7 @@ def run(report: Report) -> None:
             if report.quick and isinstance(work, Workflow):
                 work = work.short
             for milliseconds in _QUICK_TOOLS if report.quick else _TOOLS:
-                for users in _QUICK_USERS if report.quick else _USERS:
+                for users in _QUICK_USERS[: 1 if ratios else 2] if report.quick else _USERS:
                     place = f"workflows.{name}.t{milliseconds}.u{users}"
                     if isinstance(work, Dialogue) and time.monotonic() > end:
                         report.not_tried(place, f"{_MINUTES} minutes have passed")
@@ -223,8 +224,7 @@ def run(report: Report) -> None:
         parallel = WORKFLOWS["parallel"]
         _overlap(report, url, parallel.short if report.quick else parallel)
     report.figure("workflows.latency_ratio", _geometric(ratios), "ratio", target=0.6)
-    if throughputs:
-        report.figure("workflows.throughput_ratio", 1 / _geometric(throughputs), "ratio", target=1.5)
+    report.figure("workflows.throughput_ratio", 1 / _geometric(throughputs), "ratio", target=1.5)
     with (
         LlamaModel(load_library(), default_gguf_path()) as model,
         Runtime() as runtime,

@@ -70,7 +70,7 @@ def test_earlier_calls_are_written_in_the_same_format(name: str) -> None:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_calls_of_one_round_are_written_with_all_results(name: str) -> None:
-    """Where the template takes one call at a time, each call comes before its own result."""
+    """Expects each call before its own result where the template takes one call at a time."""
     calls = [
         {**CALL, "id": f"call_{zone}", "function": {"name": "clock", "arguments": json.dumps({"zone": zone})}}
         for zone in ("CET", "EST")
