@@ -139,11 +139,12 @@ def _price(milliseconds: float, item: str) -> str:
     return f"item {item} costs {int(item) * 7 % 1000}"
 
 
+_PARALLEL = Workflow(turns=3, calls=4)
 #: ReAct, code-act and the swarm have the sizes with which Pie (SOSP 2025) was measured
 WORKFLOWS = {
     "react": Workflow(turns=8, calls=1),
     "codeact": Workflow(turns=8, calls=1, thought=120),
-    "parallel": Workflow(turns=3, calls=4),
+    "parallel": _PARALLEL,
     "swarm": Workflow(turns=1, calls=1, agents=32),
 }
 _PROMPT = "You look up items of a shop until you know the answer. Write what you think, then the item.\n"
@@ -221,14 +222,14 @@ def run(report: Report) -> None:
                         continue
                     ratio = _compare(report, place, url, work, milliseconds, users)
                     (ratios if users == 1 else throughputs).append(ratio)
-        parallel = WORKFLOWS["parallel"]
-        _overlap(report, url, parallel.short if report.quick else parallel)
+        _overlap(report, url, _PARALLEL.short if report.quick else _PARALLEL)
     report.figure("workflows.latency_ratio", _geometric(ratios), "ratio", target=0.6)
     report.figure("workflows.throughput_ratio", 1 / _geometric(throughputs), "ratio", target=1.5)
     with (
         LlamaModel(load_library(), default_gguf_path()) as model,
         Runtime() as runtime,
-        LlamaEngine(model, runtime) as engine,
+        # each fork claims room for the whole trunk, although all share it
+        LlamaEngine(model, runtime, cache_tokens=(_BRANCHES + 2) * _TRUNK) as engine,
     ):
         _roundtrip(report, engine)
         _branches(report, engine)
