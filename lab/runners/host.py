@@ -145,6 +145,9 @@ class Answer:
 
     post: int | None = None
     pre: tuple[int, int] | None = None
+    #: what a suspended sequence waits for: names and versions of variables, and milliseconds
+    waits: list[tuple[str, int]] = field(default_factory=list)
+    wait_ms: int = 0
     mid: Mid | None = None
     children: list[Guest] = field(default_factory=list)
 
@@ -301,7 +304,13 @@ class Guest:
             if has[Export.POST] and num_tokens:
                 answer.post = struct.unpack("<2I", self.read(self.instance.call(Export.POST), 8))[1]
             if has[Export.PRE] and answer.post != STOP:
-                answer.pre = struct.unpack("<3I", self.read(self.instance.call(Export.PRE), 12))[1:]
+                address = self.instance.call(Export.PRE)
+                size, *pre = struct.unpack("<3I", self.read(address, 12))
+                answer.pre = pre[0], pre[1]
+                if size == 24 and answer.pre[0] == SUSPEND:
+                    waits, count, answer.wait_ms = struct.unpack("<3I", self.read(address + 12, 12))
+                    for place, length, version in struct.iter_unpack("<3I", self.read(waits, 12 * count)):
+                        answer.waits.append((self.read(place, length).decode(), version))
         except GuestExit:
             answer.post = STOP
         finally:

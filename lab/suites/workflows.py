@@ -36,10 +36,13 @@ from pyaici.rest import RestClient
 
 #: milliseconds that a tool takes, and users at the same time
 _TOOLS, _QUICK_TOOLS = (0, 50, 500), (0,)
-_USERS, _QUICK_USERS = (1, 8), (1,)
+#: quick: several users for the first workflow alone
+_USERS, _QUICK_USERS = (1, 8), (1, 2)
 #: with one user, and with several
 _ROUNDS, _MORE_ROUNDS, _QUICK_ROUNDS = 2, 1, 1
 _ECHOES, _QUICK_ECHOES = 500, 20
+#: branches on a trunk of so many tokens, each of about so many characters
+_BRANCHES, _TRUNK, _QUICK_TRUNK, _BRANCH = 4, 7400, 400, 60
 #: conversations, each done once in either way; none is begun after so many minutes
 _DIALOGUES, _MINUTES = 3, 18
 
@@ -136,11 +139,12 @@ def _price(milliseconds: float, item: str) -> str:
     return f"item {item} costs {int(item) * 7 % 1000}"
 
 
+_PARALLEL = Workflow(turns=3, calls=4)
 #: ReAct, code-act and the swarm have the sizes with which Pie (SOSP 2025) was measured
 WORKFLOWS = {
     "react": Workflow(turns=8, calls=1),
     "codeact": Workflow(turns=8, calls=1, thought=120),
-    "parallel": Workflow(turns=3, calls=4),
+    "parallel": _PARALLEL,
     "swarm": Workflow(turns=1, calls=1, agents=32),
 }
 _PROMPT = "You look up items of a shop until you know the answer. Write what you think, then the item.\n"
@@ -211,19 +215,24 @@ def run(report: Report) -> None:
             if report.quick and isinstance(work, Workflow):
                 work = work.short
             for milliseconds in _QUICK_TOOLS if report.quick else _TOOLS:
-                for users in _QUICK_USERS if report.quick else _USERS:
+                for users in _QUICK_USERS[: 1 if ratios else 2] if report.quick else _USERS:
                     place = f"workflows.{name}.t{milliseconds}.u{users}"
                     if isinstance(work, Dialogue) and time.monotonic() > end:
                         report.not_tried(place, f"{_MINUTES} minutes have passed")
                         continue
                     ratio = _compare(report, place, url, work, milliseconds, users)
                     (ratios if users == 1 else throughputs).append(ratio)
-        parallel = WORKFLOWS["parallel"]
-        _overlap(report, url, parallel.short if report.quick else parallel)
+        _overlap(report, url, _PARALLEL.short if report.quick else _PARALLEL)
     report.figure("workflows.latency_ratio", _geometric(ratios), "ratio", target=0.6)
-    if throughputs:
-        report.figure("workflows.throughput_ratio", 1 / _geometric(throughputs), "ratio", target=1.5)
-    _roundtrip(report)
+    report.figure("workflows.throughput_ratio", 1 / _geometric(throughputs), "ratio", target=1.5)
+    with (
+        LlamaModel(load_library(), default_gguf_path()) as model,
+        Runtime() as runtime,
+        # each fork claims room for the whole trunk, although all share it
+        LlamaEngine(model, runtime, cache_tokens=(_BRANCHES + 2) * _TRUNK) as engine,
+    ):
+        _roundtrip(report, engine)
+        _branches(report, engine)
 
 
 def _compare(report: Report, place: str, url: str, work: Work, milliseconds: float, users: int) -> float:
@@ -363,7 +372,7 @@ def _overlap(report: Report, url: str, workflow: Workflow) -> None:
     report.figure("workflows.overlap_gain", summarise(gains).median, "ratio", target=1.25)
 
 
-def _roundtrip(report: Report) -> None:
+def _roundtrip(report: Report, engine: LlamaEngine) -> None:
     """Measures the time from a call whose answer is there at once to the controller's next step."""
     count = _QUICK_ECHOES if report.quick else _ECHOES
     source = (
@@ -373,21 +382,64 @@ def _roundtrip(report: Report) -> None:
         "    for i in range(argument):\n"
         "        await call('echo', i)\n"
     )
-    with (
-        LlamaModel(load_library(), default_gguf_path()) as model,
-        Runtime() as runtime,
-        LlamaEngine(model, runtime) as engine,
-    ):
 
-        def seconds(calls: int) -> float:
-            arg = json.dumps({"script": source, "name": "echo.py", "arg": calls})
-            start = time.perf_counter()
-            (result,) = engine.run(
-                [Request("Hello", module="pyctrl", arg=arg, calls={"echo": lambda value: value})]
-            )
-            if result.error is not None:
-                raise result.error
-            return time.perf_counter() - start
+    def seconds(calls: int) -> float:
+        arg = json.dumps({"script": source, "name": "echo.py", "arg": calls})
+        return _timed(
+            engine, [Request("Hello", module="pyctrl", arg=arg, calls={"echo": lambda value: value})]
+        )
 
-        seconds(1)
-        report.figure("call.roundtrip_us", 1e6 * (seconds(count) - seconds(0)) / count, "us")
+    seconds(1)
+    report.figure("call.roundtrip_us", 1e6 * (seconds(count) - seconds(0)) / count, "us")
+
+
+def _timed(engine: LlamaEngine, requests: list[Request]) -> float:
+    """Returns the seconds of these requests together. Raises the error of the first that fails."""
+    start = time.perf_counter()
+    for result in engine.run(requests):
+        if result.error is not None:
+            raise result.error
+    return time.perf_counter() - start
+
+
+_FORKS = """
+from aici import *
+
+pattern = regex(argument["pattern"])
+
+async def branch(number):
+    await fixed(f"Answer {number}:")
+    await gen(pattern)
+
+async def main():
+    await gather(*[lambda number=number: branch(number) for number in range(argument["branches"])])
+"""
+
+
+def _branches(report: Report, engine: LlamaEngine) -> None:
+    """Compares forks on a long trunk with as many requests that have the trunk as their prompt."""
+    encode = engine.tokenizer.encode
+    pattern = f" [a-z ]{{{_BRANCH}}}"
+    script = {"script": _FORKS, "name": "forks.py", "arg": {"pattern": pattern, "branches": _BRANCHES}}
+    size = _QUICK_TRUNK if report.quick else _TRUNK
+    goods = "\n".join(_price(0, str(item)) for item in range(size))
+    # the cache has no text of the other contestant
+    forked, asked = (encode(f"You serve customer {next(_CUSTOMERS)}.\n{goods}")[:size] for _ in range(2))
+    contestants = {
+        "forks": [Request(forked, module="pyctrl", arg=json.dumps(script), max_tokens=200)],
+        "requests": [
+            Request([*asked, *encode(f"Answer {number}:")], module="regex", arg=pattern, max_tokens=200)
+            for number in range(_BRANCHES)
+        ],
+    }
+    seconds = {}
+    for who, requests in contestants.items():
+        before = replace(engine.stats)
+        seconds[who] = _timed(engine, requests)
+        report.figure(f"branches.{who}_s", seconds[who], "s")
+        report.figure(f"branches.{who}.passes", engine.stats.steps - before.steps, "passes")
+        tokens = sum(len(request.prompt) for request in requests) - engine.stats.reused + before.reused
+        for name in ("sampled", "forced", "read_again"):
+            tokens += getattr(engine.stats, name) - getattr(before, name)
+        report.figure(f"branches.{who}.tokens", tokens, "tokens")
+    report.figure("branches.gain", seconds["requests"] / seconds["forks"], "ratio")

@@ -177,6 +177,22 @@ def check_record(arguments: argparse.Namespace) -> None:
         )
 
 
+def open_runtime(arguments: argparse.Namespace, socket: Path | None = None) -> Runtime:
+    """Returns a runtime that records if --record is given. `socket`: of a daemon, instead of --socket.
+
+    Raises the errors of `Runtime`.
+    """
+    if arguments.record is None:
+        from pyaici.client.runtime import Runtime
+
+        made: type[Runtime] = Runtime
+    else:
+        from pyaici.recording.recorder import RecordingRuntime
+
+        made = RecordingRuntime
+    return made(socket or arguments.socket, store=None if socket else arguments.store)
+
+
 def keep_recording(runtime: RecordingRuntime, arguments: argparse.Namespace) -> None:
     """Writes the recording and prints the command that replays it.
 

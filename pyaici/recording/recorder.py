@@ -73,9 +73,12 @@ class RecordingRuntime(Runtime):
     #: (controller, max_tokens) if the next request is to be recorded
     _armed: tuple[str, int] | None = None
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: Any, offering: RecordingRuntime | None = None, **options: Any) -> None:
+        """See `Runtime`. `offering`: a runtime of the same aicirt whose `answerer` makes the offer."""
         super().__init__(*arguments, **options)
-        self.answerer: _RecordingAnswerer = _RecordingAnswerer(self._control)
+        self.answerer: _RecordingAnswerer = (
+            _RecordingAnswerer(self._control) if offering is None else offering.answerer
+        )
 
     def record(self, controller: str, max_tokens: int) -> None:
         """Records the next request. `controller`: its name for users. `max_tokens`: as in the request."""

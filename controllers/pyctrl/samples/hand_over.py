@@ -1,12 +1,13 @@
-"""Hands a chat over to another agent: the next turn has another system prompt and other rules.
+"""Hands a chat over to another agent: each agent is a run with a name, which gets the chat as a message.
 
-Frameworks such as Swarm give each agent tools and a model of its own. Here all agents are one model in one
-run, and an agent sees everything that was said before. An agent that was asked already is not asked again.
+The agents share nothing but messages, so each may have another model or other tools. Here all of them run
+this script; its argument is the run's name. An agent that was asked already is not asked again.
 
-Prompt: My soup is cold, and the bill is wrong.
+Prompt: You work in a restaurant. Wait for a guest.
+Argument: waiter
 """
 
-from aici import gen, options, regex, set_var, system
+from aici import argument, fixed, gen, options, receive, regex, send, set_var, user
 
 AGENTS = {
     "waiter": "You are the waiter. You decide who can help the guest.",
@@ -17,16 +18,20 @@ ANSWER = regex(r" [A-Z][^\n.]{10,80}\.")
 
 
 async def main():
-    asked = ["waiter"]
-    # the prompt has no system message of ours, so the first agent gets its own here
-    await system(AGENTS["waiter"])
-    while True:
+    # a chat has what the guest says, and the agents that were asked, this one last; then also the answer
+    while (chat := await receive()) is not None:
+        if "answer" in chat:
+            await fixed(f"\nThe {chat['asked'][-1]} says:{chat['answer']}")
+            set_var("asked", " ".join(chat["asked"]))
+            for name in AGENTS:
+                await send(name, None)  # the guest leaves
+            continue
+        asked = chat["asked"] + [argument]
+        await user(f"{AGENTS[argument]} The guest says: {chat['guest']}")
         others = [f"to the {name}" for name in AGENTS if name not in asked]
-        # the waiter only decides who answers; the others may answer, or hand over while somebody is left
+        # the first one only decides who answers; the others may answer, or hand over while somebody is left
         choice = await gen(options(others + ["Answer:"] * (len(asked) > 1)))
         if choice == "Answer:":
-            break
-        asked.append(choice.split(" ")[-1])
-        await system(AGENTS[asked[-1]])
-    await gen(ANSWER)
-    set_var("asked", " ".join(asked))
+            await send(asked[0], {"asked": asked, "answer": await gen(ANSWER)})
+        else:
+            await send(choice.split(" ")[-1], {"guest": chat["guest"], "asked": asked})

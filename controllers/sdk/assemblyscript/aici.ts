@@ -9,7 +9,7 @@
 // compiler's options are in the asconfig.json that `aici new` writes.
 import {
   ANY_VERSION, ARG_LOOKED, FOLLOW, INLINE_GROUP, INLINE_TOKENS, LOGITS, LOOK, MID_DRAFTS, MidResult, NO_TOKENS, PostResult, PreResult, ROW_ALL, ROW_BITMASK,
-  ROW_TOKEN, SAMPLE, SET, SPLICE, STOP, StepArg, TOKENIZED, TOKENS, VALUE, VocabularyHeader, host_call, host_fail,
+  ROW_TOKEN, SAMPLE, SET, SPLICE, STOP, SUSPEND, StepArg, TOKENIZED, TOKENS, VALUE, VocabularyHeader, host_call, host_fail,
   host_vocabulary, read, tokenize, var_get, var_write,
 } from "aici_abi";
 
@@ -35,6 +35,33 @@ export const post: PostResult = changetype<PostResult>(memory.data(8));
 post.size = offsetof<PostResult>();
 export const mid: MidResult = changetype<MidResult>(memory.data(68));
 mid.size = offsetof<MidResult>();
+
+/** Keeps the data alive to which `pre` points, until the next step. */
+let keptNames: ArrayBuffer[] = [];
+let keptWaits: StaticArray<u32> = [];
+
+/**
+ * Suspends the sequence until one of these variables has a later version than the one at its place in `versions` (0, or
+ * none: until it exists), or for so many milliseconds (0: without a limit); aici_pre_process is not called before. With
+ * neither, it skips one step.
+ */
+export function suspendUntil(names: string[], milliseconds: u32 = 0, versions: u32[] = []): PreResult {
+  keptNames = [];
+  keptWaits = new StaticArray<u32>(3 * names.length);
+  for (let i = 0; i < names.length; i++) {
+    const name = String.UTF8.encode(names[i]);
+    keptNames.push(name);
+    keptWaits[3 * i] = <u32>changetype<usize>(name);
+    keptWaits[3 * i + 1] = name.byteLength;
+    keptWaits[3 * i + 2] = i < versions.length ? versions[i] : 0;
+  }
+  pre.verb = SUSPEND;
+  pre.num_forks = 0;
+  pre.waits = address(keptWaits);
+  pre.num_waits = names.length;
+  pre.wait_ms = milliseconds;
+  return pre;
+}
 
 /** Keeps the data alive to which `mid` points, until the next step. */
 let kept: StaticArray<u32> = [];

@@ -11,7 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from pyaici.engines.options import find_module, generate, keep_recording, read_options, try_argument
+from pyaici.engines.options import (
+    find_module,
+    generate,
+    keep_recording,
+    open_runtime,
+    read_options,
+    try_argument,
+)
 from pyaici.engines.prompts import as_prompt
 
 if TYPE_CHECKING:
@@ -49,7 +56,7 @@ def run_request(
         runtime: Runtime | None = None
         vocabulary: Vocabulary | None = None
         if arguments.controller != "none":
-            runtime = stack.enter_context(_runtime(arguments))
+            runtime = stack.enter_context(open_runtime(arguments))
             request = replace(request, module=find_module(runtime, arguments.controller))
         path = path or default_model()
         if runtime is not None:
@@ -64,13 +71,3 @@ def run_request(
         status = generate(engine, recorded, engine.stats.table, as_json=arguments.json)
         keep_recording(recording, arguments)
         return status
-
-
-def _runtime(arguments: argparse.Namespace) -> Runtime:
-    if arguments.record is None:
-        from pyaici.client.runtime import Runtime
-
-        return Runtime(arguments.socket, store=arguments.store)
-    from pyaici.recording.recorder import RecordingRuntime
-
-    return RecordingRuntime(arguments.socket, store=arguments.store)

@@ -18,7 +18,7 @@ import warnings
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.system.terminal import exceptions_wait
@@ -33,6 +33,7 @@ from pyaici.engines.options import (
     generate,
     keep_recording,
     naming_trust_option,
+    open_runtime,
     read_options,
     read_vocabulary,
     run_main,
@@ -79,12 +80,10 @@ def run_controller(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         runtime = None
         if arguments.controller != "none":
-            from pyaici.client.runtime import Runtime
-
             check_plugin()
             socket = Path(arguments.socket or _shared_daemon(arguments) or _own_daemon(arguments, stack))
             folder = folder or default_model_path()
-            runtime = stack.enter_context(Runtime(socket))
+            runtime = stack.enter_context(open_runtime(arguments, socket))
             request = replace(request, module=find_module(runtime, arguments.controller))
             try_argument(runtime, request, arguments, partial(read_vocabulary, folder))
             os.environ["AICI_SOCKET"] = str(socket)  # where the AICI plugin in vLLM finds the module
@@ -134,7 +133,7 @@ def _generate(folder: Path, request: Request, arguments: argparse.Namespace, run
     engine = VllmEngine(llm, runtime)
     if arguments.record is None:
         return generate(engine, request, as_json=arguments.json)
-    runtimes = _recording(llm, arguments.controller, request.max_tokens)
+    runtimes = _recording(llm, cast("RecordingRuntime", runtime), arguments.controller, request.max_tokens)
     status = generate(engine, request, as_json=arguments.json)
     if not runtimes:
         raise RuntimeFailure("nothing has been recorded: the controller has failed to start")
@@ -142,20 +141,24 @@ def _generate(folder: Path, request: Request, arguments: argparse.Namespace, run
     return status
 
 
-def _recording(llm: Any, controller: str, max_tokens: int) -> list[RecordingRuntime]:
+def _recording(
+    llm: Any, runtime: RecordingRuntime, controller: str, max_tokens: int
+) -> list[RecordingRuntime]:
     """Makes the engine, which is in this process, record the first request with a controller.
 
-    Returns a list, to which the engine adds the recording runtime when it creates one.
+    `runtime`: offers to answer the request's calls. Returns a list, to which the engine adds the recording
+    runtime when it creates one.
     """
     from pyaici.recording.recorder import RecordingRuntime
 
+    runtime.record(controller, max_tokens)
     runtimes: list[RecordingRuntime] = []
 
     def make(*arguments: Any, **options: Any) -> RecordingRuntime:
-        runtime = RecordingRuntime(*arguments, **options)
-        runtime.record(controller, max_tokens)
-        runtimes.append(runtime)
-        return runtime
+        made = RecordingRuntime(*arguments, offering=runtime, **options)
+        made.record(controller, max_tokens)
+        runtimes.append(made)
+        return made
 
     llm.llm_engine.engine_core.engine_core.scheduler._aici.make_runtime = make
     return runtimes

@@ -21,6 +21,8 @@ from pyaici.server.answers.known_formats import (
 )
 
 _NAME, _ARGUMENTS, _RESULT = "probe_tool", {"probe_key": "probe value"}, "probe result"
+#: the arguments of another call, and its result
+_SECOND = "second probe"
 #: arguments that are not JSON
 _TEXT = "probe {text"
 #: braces keep its JSON from looking like a description of the format
@@ -56,6 +58,8 @@ class TemplateTools:
     describes_tools: bool = False
     #: the template writes calls of earlier turns in this format, and their results
     writes_calls: bool = False
+    #: a message may have several of these calls, and their results follow each other
+    several_calls: bool = False
     #: the template accepts system messages
     system: bool = True
     #: the template takes arguments as JSON in a string
@@ -92,14 +96,19 @@ def template_tools(tokenizer: Any, template: str) -> TemplateTools:
     system = _SYSTEM["content"] in _render(tokenizer, [_SYSTEM, _ASK])
     forms = [form for form in FORMATS.values() if any(mark in template for mark in form.before)]
     for text_arguments in (False, True):
-        found = TemplateTools(HERMES, _NAME in with_tools, True, system, text_arguments)
+        found = TemplateTools(HERMES, _NAME in with_tools, True, False, system, text_arguments)
         call = found.message("", [("probe0000", _NAME, _ARGUMENTS)])
         written = _render(tokenizer, [_ASK, call, _ANSWER])
         for form in forms:
             if form.is_written(written, _NAME, _ARGUMENTS):
                 found = replace(found, form=form, writes_calls=_RESULT in written, any_arguments=True)
+                second = ("probe0001", _NAME, {"probe_key": _SECOND})
+                call = found.message("", [("probe0000", _NAME, _ARGUMENTS), second])
+                answer = {**_ANSWER, "tool_call_id": "probe0001", "content": _SECOND}
+                several = _render(tokenizer, [_ASK, call, _ANSWER, answer]).count(_SECOND) == 2
                 call = found.message("", [("probe0000", _NAME, _TEXT)])
-                return replace(found, any_arguments=_TEXT in _render(tokenizer, [_ASK, call, _ANSWER]))
+                text = _TEXT in _render(tokenizer, [_ASK, call, _ANSWER])
+                return replace(found, several_calls=several, any_arguments=text)
     for form in forms:
         if _NAME in with_tools and form.is_shown(with_tools):
             return TemplateTools(form, describes_tools=True, system=system)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import secrets
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -100,8 +102,9 @@ class _Answers:
         #: the script's question, with its arguments, and the answer to it
         self._question: tuple[CallMade, dict[str, Any]] | None = None
         self._replies: list[tuple[str, Any]] = []
-        #: calls of tools under way
-        self._called: set[str] = set()
+        #: calls of tools under way: their ids for clients, by those of the runtime
+        self._called: dict[str, str] = {}
+        self._ids = _ids_of_round()
 
     def follow(self, events: Sequence[Event]) -> Iterator[TextDelta]:
         """Yields what a step of the engine, or an event of a call, changes. Raises ApiError."""
@@ -141,15 +144,14 @@ class _Answers:
     def _tell(self, event: CallMade | CallEnded) -> Iterator[TextDelta]:
         """Yields a call of a tool, or its end; keeps a question of the script."""
         if isinstance(event, CallEnded):
-            if event.id in self._called:
-                self._called.discard(event.id)
-                yield TextDelta(tools=[_end_of_call(event)])
+            if (id := self._called.pop(event.id, None)) is not None:
+                yield TextDelta(tools=[_end_of_call(id, event)])
         elif event.wanted:
             arguments = guess_json(event.arguments)
             self._question = event, arguments if isinstance(arguments, dict) else {}
         elif (place := event.name.partition("."))[0] in self._servers:
-            self._called.add(event.id)
-            yield TextDelta(tools=[ToolCalled(event.id, place[0], place[2], event.arguments)])
+            id = self._called[event.id] = next(self._ids)
+            yield TextDelta(tools=[ToolCalled(id, place[0], place[2], event.arguments)])
 
     def _ask(self) -> Iterator[TextDelta]:
         """Answers the script's question; yields what remains of an answer that has ended."""
@@ -160,6 +162,7 @@ class _Answers:
         place = place if isinstance(place, int) else self._size
         if event.name == NEXT_ANSWER:
             self._begin = place
+            self._ids = _ids_of_round()
             self._text = AnswerText(self._vocabulary, self._reader, self._param, self._root)
             self._reader.renew(self._loop.later)
             self._replies.append((event.id, None))
@@ -191,11 +194,22 @@ class _Answers:
         return replace(delta, events=events, finish=finish)
 
 
-def _end_of_call(event: CallEnded) -> ToolEnded:
+def _ids_of_round() -> Iterator[str]:
+    """Returns ids that nobody can guess, for the calls of one answer."""
+    common = f"mcp_{secrets.token_hex(16)}"
+    return (f"{common}_{number}" for number in itertools.count())
+
+
+def round_of(id: str | None) -> str:
+    """Returns what the ids of the calls of one answer have in common. Ids of other servers are one round."""
+    return (id or "").rpartition("_")[0]
+
+
+def _end_of_call(id: str, event: CallEnded) -> ToolEnded:
     """Returns the end of a call of a tool, with its result as a text."""
     found = guess_json(event.result)
     if isinstance(found, dict) and "value" in found:
         value = found["value"]
-        return ToolEnded(event.id, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        return ToolEnded(id, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     error = found.get("error", {}) if isinstance(found, dict) else {}
-    return ToolEnded(event.id, error=(event.code, str(error.get("message", "the call was cancelled"))))
+    return ToolEnded(id, error=(event.code, str(error.get("message", "the call was cancelled"))))

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "aici/json.hpp"
 #include "aici/sdk.hpp"
 
 namespace {
@@ -45,6 +46,12 @@ class Script : public aici::Controller {
     const Words words = obey("pre");
     if (words[1] == "stop") return aici::PreResult::stop();
     if (words[1] == "suspend") return aici::PreResult::suspend();
+    if (words[1] == "await") {
+      awaited_ = words;
+      waits_.clear();
+      for (std::size_t i = 3; i < words.size(); i += 2) waits_.push_back({awaited_[i], number(words[i + 1])});
+      return aici::PreResult::suspend_until(waits_, number(words[2]));
+    }
     if (words[1] == "fork") return aici::PreResult::fork(number(words[2]));
     return aici::PreResult::go_on();
   }
@@ -153,6 +160,9 @@ class Script : public aici::Controller {
       std::replace(words[2].begin(), words[2].end(), '/', '\n');
       for (const std::string& line : aici::lines(words[2])) std::printf("[%s]", line.c_str());
       std::printf("\n");
+    } else if (what == "tool") {
+      const auto schema = aici::tool_arguments(aici::get_variable(words[2])->value, words[3]);
+      std::printf("%s\n", schema ? schema->c_str() : "nothing");
     } else if (what == "can") {
       std::printf("%u\n", aici::capability(static_cast<aici::Capability>(number(words[2]))));
     } else if (what == "vocabulary") {
@@ -195,6 +205,8 @@ class Script : public aici::Controller {
 
   Words lines_;
   std::size_t next_ = 0;
+  Words awaited_;
+  std::vector<aici::Wait> waits_;
   aici::TokenSet set_;
   std::vector<float> biases_;
   std::vector<char> set_of_bytes_;

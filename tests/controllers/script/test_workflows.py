@@ -27,7 +27,7 @@ from pyaici.testing import Playground
 from pyaici.testing.playground import Transcript
 from pyaici.tools.process import ToolsProcess
 from pyaici.tools.settings import ToolSettings
-from tests.controllers.script import test_samples, test_turns
+from tests.controllers.script import test_samples
 from tests.controllers.script.test_samples import CONTROLLERS, LANGUAGES, SAMPLES, Played, Sample, tried
 from tests.pyaici.tools import calculator
 from tests.pyaici.tools.support import server
@@ -62,24 +62,38 @@ def playground() -> Iterator[Playground]:
         yield playground
 
 
+#: agents of the sample that hands over, beside its argument, and the message of the guest
+COLLEAGUES = ("cook", "cashier")
+GUEST = "My soup is cold, and the bill is wrong."
+
+
 def read(name: str) -> Sample:
     return Sample.read(CONTROLLERS / LANGUAGES[Path(name).suffix] / "samples" / name)
 
 
 def play(engine: LlamaEngine, sample: Sample, arg: Any = None) -> Played:
     """Runs a sample with its own argument, or with another one."""
-    argument = sample.argument
-    if arg is not None:
-        argument = json.dumps({**json.loads(argument), "arg": arg})
-    request = Request(
-        [{"role": "user", "content": sample.prompt}],
-        module=LANGUAGES[sample.path.suffix],
-        arg=argument,
-        sampling=Sampling(seed=1),
-        max_tokens=250,
-        calls={},
-    )
-    results = engine.run([request])
+    given = sample.arg if arg is None else arg
+    # its argument, and those of its colleagues, are the names of runs
+    names = (given, *COLLEAGUES) if sample.path.stem == "hand_over" else ("",)
+    numbers = [
+        engine.add(
+            Request(
+                [{"role": "user", "content": sample.prompt}],
+                module=LANGUAGES[sample.path.suffix],
+                arg=json.dumps({**json.loads(sample.argument), "arg": name or given}),
+                sampling=Sampling(seed=1),
+                max_tokens=250,
+                calls={},
+                name=name,
+            )
+        )
+        for name in names
+    ]
+    if engine.runtime is not None and len(names) > 1:
+        engine.runtime.answerer.send(given, {"guest": GUEST, "asked": []})
+    engine.run()
+    results = [result for number in numbers for result in engine.results(number)]
     for result in results:
         assert result.error is None, result.error
         assert result.reason is FinishReason.STOP, result.text
@@ -221,10 +235,13 @@ def reflexion(played: Played) -> None:
 def hand_over(played: Played) -> None:
     asked = played.variables["asked"].split()
     assert asked[0] == "waiter" and 2 <= len(asked) == len(set(asked)) <= 3
-    names = re.findall(r"You are the (\w+)\.", played.text)
-    assert names == asked
-    assert re.findall(r"^to the (\w+)$", played.text, re.MULTILINE) == asked[1:]
-    assert re.search(r"^Answer: [A-Z][^\n.]*\.?$", played.text.splitlines()[-1])
+    texts = dict(zip(("waiter", *COLLEAGUES), played.texts, strict=True))
+    assert {name for name, text in texts.items() if GUEST in text} == set(asked)
+    for agent, following in itertools.pairwise(asked):
+        assert f"to the {following}" in texts[agent]
+    answer = texts[asked[-1]].rpartition("\n")[2]
+    assert answer.startswith("Answer: ") and answer.endswith(".")
+    assert played.text.endswith(f"to the {asked[1]}\nThe {asked[-1]} says:{answer.removeprefix('Answer:')}")
 
 
 PROMISES: dict[str, Callable[[Played], None]] = {
@@ -309,23 +326,6 @@ def test_only_the_lesson_of_a_failed_attempt_stays(playground: Playground) -> No
     assert transcript.log == "SELECT town FROM towns WHERE people > 9: ToolError: no such column: town\n"
     assert transcript.text == "SELECT name FROM towns WHERE people > 200000\nBonn"
     assert "{Lesson: The column is name.\nSELECT}" in transcript.history
-
-
-@pytest.mark.parametrize(
-    ("wish", "asked"),
-    [
-        ("to the cashierAnswer: I take it off the bill.", b"waiter cashier"),
-        ("to the cookto the cashierAnswer: I take it off the bill.", b"waiter cook cashier"),
-    ],
-)
-def test_an_agent_answers_or_hands_over(wish: str, asked: bytes) -> None:
-    tokenizer, vocabulary = test_turns.model("SmolLM2")
-    sample = read("hand_over.py")
-    prompt = test_turns.rendered(tokenizer, [{"role": "user", "content": sample.prompt}])
-    with Playground(vocabulary) as playground:
-        transcript = playground.play(sample.path, wish, prompt=prompt, max_tokens=600)
-    assert transcript.error is None and transcript.variables == {"asked": asked}
-    assert transcript.text.endswith("Answer: I take it off the bill.")
 
 
 #: ask the sample's function `decided` about each case of the argument, in place of its `main`

@@ -19,6 +19,7 @@ from tests.controllers.sdk.test_interface import (
     test_step_argument,
     test_variables,
     test_verbs_of_pre_and_post,
+    test_waits,
 )
 
 __all__ = [  # tests of the C++ SDK that run again, with the `start` of this module
@@ -30,6 +31,7 @@ __all__ = [  # tests of the C++ SDK that run again, with the `start` of this mod
     "test_step_argument",
     "test_variables",
     "test_verbs_of_pre_and_post",
+    "test_waits",
 ]
 
 

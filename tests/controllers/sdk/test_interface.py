@@ -70,6 +70,20 @@ def test_verbs_of_pre_and_post(start: Callable[..., Guest]) -> None:
     assert start("pre stop").step().pre == (STOP, 0)
 
 
+def test_waits(start: Callable[..., Guest]) -> None:
+    lines = ["pre await 250 first 3 the-second 0", "pre await 0 x 1", "pre await 7", "pre suspend", "pre go"]
+    guest = start(*lines, "mid any")
+    found = [guest.step() for _ in lines]
+    assert [answer.pre for answer in found] == [(SUSPEND, 0)] * 4 + [(CONTINUE, 1)]
+    assert [(answer.waits, answer.wait_ms) for answer in found] == [
+        ([("first", 3), ("the-second", 0)], 250),
+        ([("x", 1)], 0),
+        ([], 7),
+        ([], 0),
+        ([], 0),
+    ]
+
+
 def test_rows(start: Callable[..., Guest]) -> None:
     rows = ["any", "set 1 3", "given 0 8", "same", "force 5", "sparse 3 1", "dense", "splice 2 1 1 0", "stop"]
     guest = start(*(line for row in rows for line in ("pre go", f"mid {row}")))
@@ -170,6 +184,27 @@ def test_variables(start: Callable[..., Guest]) -> None:
         "x=three@3",
         "1",
     ]
+
+
+def test_arguments_of_tools(start: Callable[..., Guest]) -> None:
+    schema = '{"enum":[1.5,"a]\\"",{"b":[]},null],"title":"x"}'
+    calls = f'[{{"schema":null,"name":"now"}},{{"name":"add","description":"+","schema":{schema}}}]'
+    guest = start(
+        "pre go",
+        f'mid put calls {{"value":{calls}}}',
+        *(f"mid tool calls {name}" for name in ("add", "now", "other")),
+        'mid put calls {"error":{"code":"gone"}}',
+        "mid tool calls add",
+        'mid put calls {"value":[]}',
+        "mid tool calls add",
+        "mid any",
+    )
+    guest.take_log()
+    guest.step()
+    found = [line for line in guest.take_log().split("\n")[1:-1] if line[0] != "@"]
+    assert found == [schema, *["nothing"] * 4]
+    with pytest.raises(ControllerFailed, match="the list of calls is not JSON: a value expected at byte 20"):
+        start("pre go", 'mid put calls {"value":[{"schema":', "mid tool calls add").step()
 
 
 def test_host_functions(start: Callable[..., Guest]) -> None:

@@ -32,6 +32,7 @@ from tests.controllers.sdk.test_interface import (
     test_step_argument,
     test_variables,
     test_verbs_of_pre_and_post,
+    test_waits,
 )
 from tests.languages import compiler_or_skip
 
@@ -44,6 +45,7 @@ __all__ = [  # tests of the C++ SDK that run again, with the `start` of this mod
     "test_step_argument",
     "test_variables",
     "test_verbs_of_pre_and_post",
+    "test_waits",
 ]
 
 #: guests/rust/table

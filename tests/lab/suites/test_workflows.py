@@ -16,19 +16,22 @@ def test_workflows_report_all_figures(figures: Figures, monkeypatch: pytest.Monk
     if not thorough():
         short = [replace(found, turns=found.turns[:1]) for found in workflows.conversations(1)]
         monkeypatch.setattr(workflows, "conversations", lambda _: short)
-        tried = {name: workflows.WORKFLOWS[name] for name in ("react", "parallel")}
-        monkeypatch.setattr(workflows, "WORKFLOWS", tried)
+        monkeypatch.setattr(workflows, "WORKFLOWS", {"react": workflows.WORKFLOWS["react"]})
     found = figures("workflows")
     names = {*workflows.WORKFLOWS, "base_0"}
     counted = ("round_trips", "tokens", "tokens_from_cache")
     each: set[str] = set()
-    for name in names:
-        place = f"workflows.{name}.t0.u1"
+    places = [*(f"{name}.t0.u1" for name in names), f"{next(iter(workflows.WORKFLOWS))}.t0.u2"]
+    for place in (f"workflows.{place}" for place in places):
         each |= {f"{place}.ratio", f"{place}.tokens_reread"}
         each |= {f"{place}.{who}_s" for who in ("controller", "client")}
         each |= {f"{place}.{who}.{what}" for who in ("controller", "client") for what in counted}
         assert found[f"{place}.tokens_reread"] == 0
         assert found[f"{place}.controller.round_trips"] == 1 < found[f"{place}.client.round_trips"]
-    whole = {"workflows.latency_ratio", "workflows.overlap_gain", "call.roundtrip_us"}
+    whole = {"call.roundtrip_us", "branches.gain"}
+    whole |= {f"workflows.{name}" for name in ("latency_ratio", "throughput_ratio", "overlap_gain")}
+    for who in ("forks", "requests"):
+        each |= {f"branches.{who}_s", f"branches.{who}.passes", f"branches.{who}.tokens"}
+    assert found["branches.forks.tokens"] < found["branches.requests.tokens"]
     assert set(found) == each | whole
     assert min(found[name] for name in found if name.endswith(("_s", "ratio", "tokens", "_us"))) > 0

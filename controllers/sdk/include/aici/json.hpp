@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,8 @@ class JsonReader {
   std::string string();
   /// Reads an integer from 0 to `most`, which must be below 100 million.
   std::uint32_t natural(std::uint32_t most);
+  /// Reads a value of any kind and returns its text. Checks only that brackets are closed, and strings.
+  std::string_view value();
   /// Fails if anything but spaces follows.
   void end();
 
@@ -45,5 +48,9 @@ class JsonReader {
   std::string_view text_, what_;
   std::size_t at_ = 0;
 };
+
+/// Returns the JSON schema of the arguments of the call `name`, for json_schema::make_or_fail. `answer`: the answer to
+/// `call("aici.calls", "{}")`. Returns nothing if nobody answers the call, or if it has no schema.
+std::optional<std::string> tool_arguments(std::string_view answer, std::string_view name);
 
 }  // namespace aici

@@ -103,7 +103,8 @@ pub struct PreResult {
 }
 
 impl PreResult {
-    pub const STOP: Self = Self { size: size_of::<Self>() as u32, verb: STOP, num_forks: 0, waits: 0, num_waits: 0, wait_ms: 0 };
+    pub const STOP: Self =
+        Self { size: size_of::<Self>() as u32, verb: STOP, num_forks: 0, waits: 0, num_waits: 0, wait_ms: 0 };
 }
 
 #[repr(C)]

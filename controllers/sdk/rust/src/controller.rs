@@ -35,13 +35,26 @@ pub trait AiciCtrl {
     }
 }
 
+/// A variable for which a sequence waits: until its version is above `version` (0: until it exists).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    pub name: String,
+    pub version: u32,
+}
+
 /// The result of `pre_process`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PreResult {
     Stop,
     Continue,
     /// Skips this step: the sequence gets no token.
     Suspend,
+    /// Suspends the sequence until one of these holds, or for so many milliseconds (0: without a limit); `pre_process`
+    /// is not called before.
+    SuspendUntil {
+        waits: Vec<Wait>,
+        milliseconds: u32,
+    },
     /// Continues as this many sequences: 0 is `Stop`, 1 is `Continue`. All see the same fork group in
     /// `mid_process`.
     Fork {
@@ -201,14 +214,24 @@ impl MidResult {
 }
 
 impl PreResult {
-    pub(crate) fn raw(self) -> abi::PreResult {
-        let (verb, num_forks) = match self {
-            PreResult::Stop => (abi::STOP, 0),
-            PreResult::Continue => (abi::CONTINUE, 1),
-            PreResult::Suspend => (abi::SUSPEND, 0),
-            PreResult::Fork { num_forks } => (abi::FORK, num_forks),
+    /// Returns the struct for the host. It has addresses of names that `self` owns, and of `raw_waits`, which it fills.
+    pub(crate) fn raw(&self, raw_waits: &mut Vec<abi::Wait>) -> abi::PreResult {
+        raw_waits.clear();
+        let (verb, num_forks, wait_ms) = match self {
+            PreResult::Stop => (abi::STOP, 0, 0),
+            PreResult::Continue => (abi::CONTINUE, 1, 0),
+            PreResult::Suspend => (abi::SUSPEND, 0, 0),
+            PreResult::SuspendUntil { waits, milliseconds } => {
+                raw_waits.extend(waits.iter().map(|wait| {
+                    let (name, name_len) = place(wait.name.as_bytes());
+                    abi::Wait { name, name_len, version: wait.version }
+                }));
+                (abi::SUSPEND, 0, *milliseconds)
+            }
+            PreResult::Fork { num_forks } => (abi::FORK, *num_forks, 0),
         };
-        abi::PreResult { verb, num_forks, ..abi::PreResult::STOP }
+        let (waits, num_waits) = place(raw_waits);
+        abi::PreResult { verb, num_forks, waits, num_waits, wait_ms, ..abi::PreResult::STOP }
     }
 }
 

@@ -14,6 +14,8 @@ struct Instance {
     /// Owns the data to which `raw_mid` points until the host has read it.
     mid: RefCell<MidResult>,
     raw_mid: Cell<abi::MidResult>,
+    /// The same for `raw_pre`.
+    pre: RefCell<(PreResult, Vec<abi::Wait>)>,
     raw_pre: Cell<abi::PreResult>,
     raw_post: Cell<abi::PostResult>,
 }
@@ -25,6 +27,7 @@ thread_local! {
             controller: RefCell::new(None),
             mid: RefCell::new(MidResult::Stop),
             raw_mid: Cell::new(abi::MidResult::STOP),
+            pre: RefCell::new((PreResult::Stop, Vec::new())),
             raw_pre: Cell::new(abi::PreResult::STOP),
             raw_post: Cell::new(abi::PostResult::STOP),
         }
@@ -72,7 +75,9 @@ pub fn init_prompt(num_tokens: u32) -> u32 {
 pub fn pre_process() -> *const abi::PreResult {
     let result: PreResult = with_controller(|controller| controller.pre_process());
     INSTANCE.with(|instance| {
-        instance.raw_pre.set(result.raw());
+        let (kept, waits) = &mut *instance.pre.borrow_mut();
+        *kept = result;
+        instance.raw_pre.set(kept.raw(waits));
         instance.raw_pre.as_ptr()
     })
 }

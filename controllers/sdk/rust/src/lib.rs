@@ -34,7 +34,7 @@ mod token_set;
 mod vocabulary;
 
 pub use abi::{Bias, Top, GREEDY};
-pub use controller::{AiciCtrl, MidResult, PostResult, PreResult, Row, Sample, Truncation};
+pub use controller::{AiciCtrl, MidResult, PostResult, PreResult, Row, Sample, Truncation, Wait};
 pub use host::{capability, fail, log, stop, tokenize, variables, Capability};
 pub use recognizer::{FunctionalRecognizer, Recognizer, StackRecognizer};
 pub use recognizer_controller::AiciRecognizer;

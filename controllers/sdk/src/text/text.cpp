@@ -1,4 +1,6 @@
 // Texts of arguments: lines, choices, JSON, and the check of UTF-8.
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -110,6 +112,29 @@ std::uint32_t JsonReader::natural(std::uint32_t most) {
   return value;
 }
 
+std::string_view JsonReader::value() {
+  const int begin = peek();
+  const std::size_t first = at_;
+  std::size_t depth = 0;
+  for (int c = begin; at_ == first || depth > 0; c = peek()) {
+    const bool inside = depth > 0;
+    if (c == '"') {
+      string();
+    } else if (c == '{' || c == '[') {
+      depth++, at_++;
+    } else if (inside && (c == '}' || c == ']')) {
+      depth--, at_++;
+    } else if (inside && (c == ',' || c == ':')) {
+      at_++;
+    } else {
+      const std::size_t end = std::min(text_.find_first_of(" \t\r\n,:]}[{\"", at_), text_.size());
+      if (end == at_) fail("a value expected");
+      at_ = end;
+    }
+  }
+  return text_.substr(first, at_ - first);
+}
+
 void JsonReader::end() {
   if (peek() != -1) fail("unexpected text after the end");
 }
@@ -166,6 +191,30 @@ std::uint32_t JsonReader::four_digits() {
       fail("four hexadecimal digits expected");
   }
   return number;
+}
+
+std::optional<std::string> tool_arguments(std::string_view answer, std::string_view name) {
+  JsonReader json(answer, "the list of calls");
+  json.expect('{', "an object");
+  if (json.string() != "value") return std::nullopt;  // an error
+  json.expect(':', "`:`");
+  json.expect('[', "a list");
+  if (json.accept(']')) return std::nullopt;
+  do {
+    json.expect('{', "a call");
+    std::string found;
+    std::string_view schema = "null";
+    do {
+      const std::string key = json.string();
+      json.expect(':', "`:`");
+      if (key == "name")
+        found = json.string();
+      else if (const std::string_view text = json.value(); key == "schema")
+        schema = text;
+    } while (json.more('}'));
+    if (found == name) return schema == "null" ? std::nullopt : std::optional<std::string>(schema);
+  } while (json.more(']'));
+  return std::nullopt;
 }
 
 }  // namespace aici

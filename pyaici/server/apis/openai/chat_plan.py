@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ from pyaici.server.apis.mcp import (
     tool_script,
 )
 from pyaici.server.apis.openai.constraints import constraint
-from pyaici.server.apis.openai.requests import AllowedToolChoice, Tool, ToolChoice
+from pyaici.server.apis.openai.requests import AllowedToolChoice, Message, Tool, ToolChoice
 from pyaici.server.apis.sampling import sampling
 from pyaici.server.http.errors import bad_request
 from pyaici.server.service import ControllerCall, Job
@@ -50,7 +50,7 @@ from pyaici.server.service import ControllerCall, Job
 if TYPE_CHECKING:
     from pyaici.server.answers.reader import Reader
     from pyaici.server.answers.text import TextDelta
-    from pyaici.server.apis.openai.requests import ChatRequest, Message
+    from pyaici.server.apis.openai.requests import ChatRequest
     from pyaici.server.http.users import User
     from pyaici.server.models import ServedModel
     from pyaici.server.service import Service
@@ -270,7 +270,15 @@ def _prompt(
     model: ServedModel, request: ChatRequest, functions: Sequence[Function], known: TemplateTools
 ) -> list[int]:
     turns = [turn for message in request.messages for turn in message.turns]
-    messages = [_message(message, known) for message in turns]
+    if known.writes_calls and not known.several_calls:
+        turns = list(_one_call_each(turns))
+    messages: list[dict[str, Any]] = []
+    for number, message in enumerate(turns):
+        wire = _message(message, known)
+        if number and message.role == turns[number - 1].role == "tool" and not known.writes_calls:
+            messages[-1]["content"] += f"\n{wire['content']}"  # as the script of such a chat writes them
+        else:
+            messages.append(wire)
     tools = None
     if functions and known.describes_tools:
         tools = [function.described() for function in functions]
@@ -278,6 +286,25 @@ def _prompt(
         _put_in_front(messages, known.form.describe(functions), "system" if known.system else "user")
     arguments = {**_reasoning_arguments(model, request), **(request.chat_template_kwargs or {})}
     return model.encode_chat(messages, tools=tools, template_arguments=arguments)
+
+
+def _one_call_each(turns: Sequence[Message]) -> Iterator[Message]:
+    """Yields messages with one call each, and its result, for templates that take no more."""
+    calls: list[Message] = []
+    for turn in turns:
+        if turn.role != "tool":
+            yield from calls
+            own = turn.tool_calls or ()
+            calls = [Message(role="assistant", tool_calls=[call]) for call in own[1:]]
+            yield turn.model_copy(update={"tool_calls": own[:1]}) if calls else turn
+            continue
+        for call in calls:
+            if call.tool_calls and call.tool_calls[0].id == turn.tool_call_id:
+                calls.remove(call)
+                yield call
+                break
+        yield turn
+    yield from calls
 
 
 def _reasoning_arguments(model: ServedModel, request: ChatRequest) -> dict[str, Any]:

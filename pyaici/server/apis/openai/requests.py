@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -17,6 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from pyaici.server.answers.tools import round_of
 from pyaici.server.apis.controllers import ScriptBody
 from pyaici.server.apis.fields import (
     MAX_MESSAGES,
@@ -337,14 +339,15 @@ class McpCall(Part):
     error: dict[str, Any] | None = None
 
     @property
-    def messages(self) -> list[Message]:
-        """The call and its result as messages of their own."""
-        function = FunctionCall(name=self.name, arguments=self.arguments)
-        result = f"error: {self.error.get('message')}" if self.error else self.output or ""
-        return [
-            Message(role="assistant", tool_calls=[ToolCall(id=self.id, function=function)]),
-            Message(role="tool", tool_call_id=self.id, content=result),
-        ]
+    def call(self) -> ToolCall:
+        """The call as that of a function."""
+        return ToolCall(id=self.id, function=FunctionCall(name=self.name, arguments=self.arguments))
+
+    @property
+    def result(self) -> Message:
+        """The result as a message of its own."""
+        text = f"error: {self.error.get('message')}" if self.error else self.output or ""
+        return Message(role="tool", tool_call_id=self.id, content=text)
 
 
 class Message(Part):
@@ -381,9 +384,13 @@ class Message(Part):
 
     @property
     def turns(self) -> list[Message]:
-        """The message, after its calls of tools of MCP servers."""
-        calls = [message for call in self.mcp_calls or () for message in call.messages]
-        return [*calls, self] if self.text or self.tool_calls or not calls else calls
+        """The message, after its calls of tools of MCP servers: those of one answer, and their results."""
+        turns: list[Message] = []
+        for _, group in itertools.groupby(self.mcp_calls or (), lambda call: round_of(call.id)):
+            calls = list(group)
+            turns.append(Message(role="assistant", tool_calls=[call.call for call in calls]))
+            turns += [call.result for call in calls]
+        return [*turns, self] if self.text or self.tool_calls or not turns else turns
 
     @property
     def text(self) -> str:

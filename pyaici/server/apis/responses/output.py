@@ -161,7 +161,7 @@ class McpItem(Item):
     """A call of a tool of an MCP server."""
 
     def __init__(self, call: ToolCalled, index: int) -> None:
-        fields = {"id": new_id("mcp"), "type": "mcp_call", "status": "calling"}
+        fields = {"id": call.id, "type": "mcp_call", "status": "calling"}
         fields |= {"server_label": call.server, "name": call.tool, "arguments": call.arguments}
         super().__init__(index, {**fields, "output": None, "error": None, "approval_request_id": None})
 

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from pyaici.server.answers.tools import round_of
 from pyaici.server.apis.fields import (
     MAX_MESSAGES,
     MAX_PARTS,
@@ -150,10 +151,19 @@ class Item(Part):
         """The text of all parts of a message, or of the result of a call."""
         content = self.output if self.type in ("function_call_output", "mcp_call") else self.content
         if content is None and self.error is not None:
-            return f"error: {json.dumps(self.error, ensure_ascii=False)}"
+            return f"error: {_message_of(self.error)}"
         if content is None or isinstance(content, str):
             return content or ""
         return "".join(part.text for part in content)
+
+
+def _message_of(error: Any) -> str:
+    """Returns the text of the error of a call, as the model was told of it."""
+    if isinstance(error, dict) and isinstance(error.get("message"), str):
+        return str(error["message"])
+    if isinstance(error, dict) and isinstance(parts := error.get("content"), list):
+        return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+    return json.dumps(error, ensure_ascii=False)
 
 
 def _as_items(given: Any) -> Any:
@@ -344,19 +354,26 @@ def chat_messages(items: Iterable[Item], instructions: str | None) -> list[dict[
     """Returns the messages of a chat for items. Earlier reasoning is left out, as chat templates do.
 
     The instructions come first, in one message with a system message that the items begin with: few
-    templates have room for two.
+    templates have room for two. Calls of tools of MCP servers that belong to one answer follow each other,
+    and then their results.
     """
     messages: list[dict[str, Any]] = []
+    #: the message with the present round of such calls, and what their ids have in common
+    caller: dict[str, Any] = {}
+    present: str | None = None
     if instructions:
         messages.append({"role": "system", "content": instructions})
     for item in items:
         last = messages[-1] if messages else {}
+        before, present = present, round_of(item.id) if item.type == "mcp_call" else None
         if item.type in ("function_call", "mcp_call"):
-            if last.get("role") != "assistant":
-                messages.append(last := {"role": "assistant", "content": None})
+            if present is None or present != before:
+                caller = last
+                if last.get("role") != "assistant":
+                    messages.append(caller := {"role": "assistant", "content": None})
             function = {"name": item.name, "arguments": item.arguments}
             call_id = item.call_id or item.id
-            last.setdefault("tool_calls", []).append(
+            caller.setdefault("tool_calls", []).append(
                 {"id": call_id, "type": "function", "function": function}
             )
             if item.type == "mcp_call":

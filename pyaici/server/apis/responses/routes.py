@@ -145,7 +145,8 @@ class _Response:
         self._reader = open_reader(plan.chat.answer)
         self._output = Output(self._reader, logprobs)
         self._id, self._created = new_id("resp"), int(time.time())
-        self._stores = body.store is not False and store.enabled and plan.items is not None
+        #: the conversation before the output, which is stored with it; None: nothing is stored
+        self._items = plan.items if body.store is not False and store.enabled else None
         #: what ended the response after its first event
         self._failure: ApiError | None = None
 
@@ -182,7 +183,7 @@ class _Response:
             "max_tool_calls": body.max_tool_calls,
             "truncation": "disabled",
             "service_tier": "default",
-            "store": self._stores,
+            "store": self._items is not None,
             "background": False,
             "metadata": body.metadata or {},
             "safety_identifier": body.safety_identifier,
@@ -241,10 +242,10 @@ class _Response:
     async def _stored(self, status: str) -> dict[str, Any]:
         """Returns the response in its last state, after storing it if that is wanted."""
         wire = self._wire(status)
-        if self._stores and (items := self._plan.items) is not None:
+        if self._items is not None:
             ids = frozenset(item["id"] for item in wire["output"])
             whole, output = [(await in_pieces(part)).encode() for part in (wire, wire["output"])]
-            written = StoredResponse(whole, items, output, ids)
+            written = StoredResponse(whole, self._items, output, ids)
             wire["store"] = self._store.put(self._plan.chat.job.user.owner, self._id, written)
         return wire
 

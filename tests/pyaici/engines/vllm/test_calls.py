@@ -9,11 +9,15 @@ import pytest
 
 from lab.system.waiting import PATIENCE, Door
 from pyaici import VllmEngine
+from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request
 from pyaici.engines.vllm.scheduling import driver
 from pyaici.scripting.script import LANGUAGE_NAMES, interpreter_file, read_request
+from pyaici.tools.process import ToolsProcess
+from pyaici.tools.settings import ToolSettings
 from tests.pyaici.engines.vllm.requests import driver_of
+from tests.pyaici.tools.support import server as setting
 
 pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 PROMPT = list(range(1000, 1040))
@@ -133,6 +137,18 @@ def test_requests_of_vllms_own_users_get_messages(llm: Any) -> None:
     ]
     first, _ = llm.generate([{"prompt_token_ids": PROMPT}] * 2, parameters, use_tqdm=False)
     assert first.outputs[0].text == "hello"
+
+
+def test_requests_of_vllms_own_users_use_the_operators_tools(llm: Any, daemon: Daemon) -> None:
+    from vllm import SamplingParams
+
+    source = main('await fixed(str(await call("calc.add", a=2, b=3)))')
+    script = {"language": "python", "source": source}
+    with ToolsProcess(daemon.socket_path, ToolSettings((setting("calc"),))) as tools:
+        assert tools.wait(PATIENCE)
+        parameters = SamplingParams(max_tokens=40, extra_args={"aici_script": script, "aici_calls": True})
+        (answer,) = llm.generate({"prompt_token_ids": PROMPT}, parameters, use_tqdm=False)
+    assert answer.outputs[0].text == "{'result': 5}"
 
 
 def test_an_engine_sleeps_until_a_controller_or_a_thread_wakes_it(

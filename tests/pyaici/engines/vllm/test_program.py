@@ -34,15 +34,16 @@ YESNO = ["--controller", "yesno", "--prompt", "x"]
 #: uses all verbs, and random numbers without a given seed
 SCRIPT = """
 import random
-from aici import argument, fixed, fork, gen, label, rewind, set_var
+from aici import argument, call, fixed, fork, gen, label, rewind, set_var
 
 async def main():
     await fixed(f"{random.randrange(10**9)} is")
     place = label()
     print(await gen(regex=" [a-z]{3,6}", max_tokens=4), argument)
     await rewind(place)
+    half = call("half", 8)
     mine = await fork(2)
-    await fixed(f" {mine}:")
+    await fixed(f" {mine}, {await half}:")
     set_var(f"said{mine}", await gen(stop="e", max_tokens=9))
 """
 
@@ -144,14 +145,16 @@ def test_a_recording_is_replayed_without_vllm(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("script.py").write_text(SCRIPT)
+    Path("tools.py").write_text("def half(number):\n    return number // 2\n")
     options = ["--model", str(model_path), "--controller", "script.py", "--arg", "[7]", "--prompt", "Hello"]
-    done = run(tmp_path, *options, "--temperature", "0.8", "--record", "r.json")
+    done = run(tmp_path, *options, "--temperature", "0.8", "--calls", "tools.py", "--record", "r.json")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("recorded: aici test script.py --transcript r.json\n")
     recording = json.loads(Path("r.json").read_text())
     first, second = recording["sequences"]
     assert second["parent"] == 0 and (first["reason"], second["reason"]) == ("stop", "stop")
     assert first["log"].endswith(" [7]\n") and set(recording["variables"]) == {"said0", "said1"}
+    assert [call["name"] for call in recording["calls"]] == ["half"]
     assert all(step["allowed"] for one in recording["sequences"] for step in one["steps"] if "sample" in step)
     command = ["test", "script.py", "--transcript", "r.json"]
     assert aici([*command, "--masks"]) == 0, capsys.readouterr().out

@@ -10,7 +10,9 @@ import openai
 import pytest
 
 from tests.pyaici.server.responses.definition import check_events
+from tests.pyaici.server.responses.written import check_written_calls
 from tests.pyaici.server.serving import Serving
+from tests.pyaici.tools.support import server as setting
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.slow
 def serving(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     log = tmp_path_factory.mktemp("server") / "log"
     arguments = ("--engine", "vllm", "--model", str(model_path), "--model-name", "small")
-    with Serving(log, *arguments) as server:
+    with Serving(log, *arguments, "--mcp", setting("calc")) as server:
         yield server
 
 
@@ -71,6 +73,10 @@ def test_responses(serving: Serving) -> None:
     assert check_events(events)[-1] == "response.incomplete"
     usage = events[-1]["response"]["usage"]
     assert usage["output_tokens"] == 4 and usage["input_tokens"] > first["usage"]["input_tokens"]
+
+
+def test_tools_of_mcp_servers_in_a_response_and_a_chat(serving: Serving) -> None:
+    check_written_calls(serving)
 
 
 @pytest.mark.real_worker  # its text has no words

@@ -68,6 +68,30 @@ def test_earlier_calls_are_written_in_the_same_format(name: str) -> None:
     assert rest.count("It is noon.") == 1 and rest.count("clock") == 1
 
 
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_calls_of_one_round_are_written_with_all_results(name: str) -> None:
+    """Expects each call before its own result where the template takes one call at a time."""
+    calls = [
+        {**CALL, "id": f"call_{zone}", "function": {"name": "clock", "arguments": json.dumps({"zone": zone})}}
+        for zone in ("CET", "EST")
+    ]
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+    results = [
+        {"role": "tool", "tool_call_id": f"call_{zone}", "content": f"Noon there: {hour}."}
+        for zone, hour in (("CET", 11), ("EST", 17))
+    ]
+    model = byte_model(TEMPLATES[name])
+    _, prompt = _plan(model, ASK, message, *results)
+    rest = prompt[prompt.index("What time is it?") :]
+    places = [rest.index(text) for text in ("CET", "EST", "Noon there: 11.", "Noon there: 17.")]
+    known = template_tools(model.tokenizer, model.chat_template)
+    if known.writes_calls and not known.several_calls:
+        assert places[0] < places[2] < places[1] < places[3]
+    else:
+        assert places == sorted(places)
+    assert all(rest.count(text) == 1 for text in ("CET", "EST", "Noon there: 11.", "Noon there: 17."))
+
+
 @pytest.mark.parametrize("arguments", ['{"zone": ', "{'zone': 1}", "noon", "[1, 2]", "7", "null", '"noon"'])
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_earlier_calls_may_have_arguments_that_are_no_object(name: str, arguments: str) -> None:

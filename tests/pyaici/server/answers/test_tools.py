@@ -13,7 +13,7 @@ from pyaici.engines.engine import BackTracked, Finished, FinishReason, Origin, S
 from pyaici.engines.turns import with_turns
 from pyaici.server.answers.calls import ToolCalled, ToolEnded
 from pyaici.server.answers.reader import Reasoning, Text, open_reader
-from pyaici.server.answers.tools import CALLS_OF_ANSWER, NEXT_ANSWER, _Answers
+from pyaici.server.answers.tools import CALLS_OF_ANSWER, NEXT_ANSWER, _Answers, round_of
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
 from pyaici.server.apis.openai.requests import ChatRequest
 from pyaici.server.http.errors import ApiError
@@ -111,7 +111,11 @@ def test_answers_are_read_one_after_another() -> None:
     assert texts == "One.Two."
     assert "".join(event.text for event in found if isinstance(event, Reasoning)) == "Hm.So."
     called = [event for event in found if isinstance(event, ToolCalled | ToolEnded)]
-    assert called == [ToolCalled("1", "calc", "add", '{"a": 1}'), ToolEnded("1", error=("tool", "no"))]
+    id = called[0].id
+    assert round_of(id) and called == [
+        ToolCalled(id, "calc", "add", '{"a": 1}'),
+        ToolEnded(id, error=("tool", "no")),
+    ]
     wanted = {"call": "calc.add", "name": "add", "arguments": {"a": 1}}
     assert replies == [
         (f"id of {CALLS_OF_ANSWER}", {"calls": [wanted], "more": True}),

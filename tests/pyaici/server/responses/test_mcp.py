@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
+from lab.servers.tiny_model import make_tiny_model
 from lab.system.waiting import PATIENCE
 from pyaici.server.apis.mcp import SCRIPT
 from tests.pyaici.server.responses.definition import check_events, check_response
+from tests.pyaici.server.responses.written import asked_to_add, check_written_calls
 from tests.pyaici.server.serving import Serving
 from tests.pyaici.tools.support import server as setting
 
@@ -181,6 +184,16 @@ def test_stored_response_is_continued(serving: Serving) -> None:
     assert whole["usage"]["input_tokens"] == second["usage"]["input_tokens"]
 
 
+def test_next_turn_reads_no_round_of_calls_again(serving: Serving) -> None:
+    """Two calls of one answer, and one of the next, are rendered as they were written."""
+    asked = asked_to_add([1, 2], [3])
+    first = _respond(serving, **asked)
+    assert _kinds(first) == ["mcp_list_tools", "mcp_call", "mcp_call", "mcp_call", "message"]
+    second = _respond(serving, tools=asked["tools"], previous_response_id=first["id"], input="Thanks.")
+    used = second["usage"]
+    assert used["input_tokens_details"]["cached_tokens"] == first["usage"]["total_tokens"], first["logs"]
+
+
 @pytest.mark.parametrize(
     ("tool", "says", "param"),
     [
@@ -256,39 +269,14 @@ def _told(response: dict[str, Any]) -> list[Any]:
     return [{**item, "id": ""} for item in response["output"]]
 
 
-#: in place of the model: three calls in one answer, and then a text
-WRITTEN = """
-from aici import fixed, next_step, prompt, text
-
-class Answer:
-    finish, tokens = "end", []
-
-async def write():
-    calls = [{"name": "add", "arguments": {"a": number, "b": 1}} for number in (1, 2, 3)]
-    before = text()
-    await fixed("Done." if before else "<tool_call>" + json.dumps(calls) + "</tool_call>")
-    await next_step()
-    if before:
-        print(before)
-    return Answer
-"""
-
-
 def test_calls_of_one_answer_are_made_together_up_to_the_limit(serving: Serving) -> None:
-    generated = "generate(grammar, max_tokens=tokens_left, leave=False, logprobs=False)"
-    source = SCRIPT.read_text()
-    assert generated in source
-    source = source.replace(generated, "write()").replace("try:\n", f"{WRITTEN}\n\ntry:\n", 1)
-    body: dict[str, Any] = {"tools": [mcp("add")], "script": {"language": "python", "source": source}}
-    events = serving.events("/v1/responses", input=ASK, **body, max_tool_calls=2, stream=True)
-    check_events(events)
-    response = events[-1]["response"]
-    assert _kinds(response) == ["mcp_list_tools", "mcp_call", "mcp_call", "message"]
-    calls = response["output"][1:3]
-    assert [json.loads(call["output"])["result"] for call in calls] == [2, 3]
-    assert response["output"][-1]["content"][0]["text"] == "Done."
-    for told in ('{"result": 2}', '{"result": 3}', "error: no more calls are allowed"):
-        assert f"<tool_response>\n{told}\n</tool_response>" in response["logs"]
+    check_written_calls(serving)
+
+
+def test_tools_on_transformers(tmp_path: Path) -> None:
+    model = str(make_tiny_model(tmp_path / "model"))
+    with Serving(tmp_path / "log", "--engine", "hf", "--model", model, "--mcp", setting("calc")) as serving:
+        check_written_calls(serving)
 
 
 TWICE = """

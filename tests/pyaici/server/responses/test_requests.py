@@ -36,6 +36,25 @@ def test_items_become_messages() -> None:
     assert [message["content"] for message in messages[2:]] == ["12:30", "13", None]
 
 
+def test_calls_of_mcp_servers_in_one_answer_become_one_round() -> None:
+    def call(id: str, **fields: Any) -> dict[str, Any]:
+        fields = {"output": id, **fields}
+        return {"type": "mcp_call", "id": id, "server_label": "s", "name": "n", "arguments": "{}", **fields}
+
+    failed = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": "no"}]}
+    said = {"type": "message", "role": "assistant", "content": "Wait."}
+    items = [said, call("mcp_a_0"), call("mcp_a_1", output=None, error=failed), call("mcp_b_0"), CALL]
+    messages = _messages(*items)
+    roles = ["assistant", "tool", "tool", "assistant", "tool", "assistant"]
+    assert [message["role"] for message in messages] == roles
+    assert messages[0]["content"] == "Wait."
+    assert [call["id"] for call in messages[0]["tool_calls"]] == ["mcp_a_0", "mcp_a_1"]
+    assert [message["content"] for message in messages[1:3]] == ["mcp_a_0", "error: no"]
+    assert [call["id"] for call in messages[3]["tool_calls"]] == ["mcp_b_0"]
+    other = _messages(call("mcp_1"), call("mcp_2"))
+    assert [message["role"] for message in other] == ["assistant", "tool", "tool"]
+
+
 def test_instructions_and_a_system_message_are_one() -> None:
     system = {"role": "developer", "content": "Be kind."}
     user = {"role": "user", "content": "Hi"}

@@ -22,13 +22,23 @@ export function aici_init_prompt(count: u32): u32 {
 
 export function aici_pre_process(): aici.PreResult {
   const words = obey("pre");
+  if (words[1] == "suspend") return aici.suspendUntil([]);
+  if (words[1] == "await") {
+    const names: string[] = [];
+    const versions: u32[] = [];
+    for (let i = 3; i < words.length; i += 2) {
+      names.push(words[i]);
+      versions.push(number(words[i + 1]));
+    }
+    return aici.suspendUntil(names, number(words[2]), versions);
+  }
   aici.pre.verb = aici.CONTINUE;
   aici.pre.num_forks = 1;
   if (words[1] == "fork") {
     aici.pre.verb = aici.FORK;
     aici.pre.num_forks = number(words[2]);
   } else if (words[1] != "go") {
-    aici.pre.verb = words[1] == "stop" ? aici.STOP : aici.SUSPEND;
+    aici.pre.verb = aici.STOP;
     aici.pre.num_forks = 0;
   }
   return aici.pre;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use aici::{
     variables, AiciCtrl, Bias, MidResult, PostResult, PreResult, Row, Sample, SeqId, TokenId, TokenSet,
-    Truncation,
+    Truncation, Wait,
 };
 
 struct Script {
@@ -109,6 +109,13 @@ impl AiciCtrl for Script {
         match words[1].as_str() {
             "stop" => PreResult::Stop,
             "suspend" => PreResult::Suspend,
+            "await" => PreResult::SuspendUntil {
+                milliseconds: words[2].parse().expect("a number"),
+                waits: words[3..]
+                    .chunks(2)
+                    .map(|pair| Wait { name: pair[0].clone(), version: pair[1].parse().expect("a version") })
+                    .collect(),
+            },
             "fork" => PreResult::Fork { num_forks: words[2].parse().expect("a number") },
             _ => PreResult::Continue,
         }
