@@ -31,7 +31,9 @@ from pyaici.engines.options import (
     fill_in,
     given_argument,
     option_group,
+    option_of,
     read_request,
+    refuse_options_of_others,
     send_lines,
 )
 from pyaici.engines.vllm import program as vllm
@@ -53,14 +55,6 @@ LOCAL = {
     "store": None,
     "beams": 1,
     "record": None,
-}
-#: options that not all engines have
-_OF_ENGINES = {
-    "device": ("hf",),
-    "trust_remote_code": ("hf", "vllm"),
-    "threads": ("llama",),
-    "llama_library": ("llama",),
-    "beams": ("llama", "hf"),
 }
 _ENGINES = {"llama": llama.run_controller, "hf": hf.run_controller, "vllm": vllm.run_controller}
 
@@ -128,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Generates text; returns 1 if a sequence ended with an error."""
     _place_prompt(arguments)
     arguments.controller = controller_in(arguments.controller)
-    url = server_of(arguments, elsewhere=bool(_local_options(arguments)))
+    url = server_of(arguments, elsewhere=bool(_given(arguments)))
     try:
         return _run_here(arguments) if url is None else _run_at(url, arguments)
     except (ValueError, OSError) as error:
@@ -147,22 +141,16 @@ def _place_prompt(arguments: argparse.Namespace) -> None:
 def _run_here(arguments: argparse.Namespace) -> int:
     """Generates with a model of this process. Raises ValueError for options that the engine does not have."""
     engine = arguments.engine or engine_of(arguments.model)
-    for name, engines in _OF_ENGINES.items():
-        if engine not in engines and getattr(arguments, name) != LOCAL[name]:
-            raise ValueError(f"{_option(name)} needs --engine {' or '.join(engines)}; this run uses {engine}")
+    refuse_options_of_others(engine, _given(arguments))
     return _ENGINES[engine](arguments)
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 # -- at a server ---------------------------------------------------------------------------------------------
 
 
-def _local_options(arguments: argparse.Namespace) -> list[str]:
-    """Returns the options for a local model that the user has given."""
-    return [_option(name) for name, default in LOCAL.items() if getattr(arguments, name) != default]
+def _given(arguments: argparse.Namespace) -> list[str]:
+    """Returns the names of the options for a local model that the user has given."""
+    return [name for name, default in LOCAL.items() if getattr(arguments, name) != default]
 
 
 def _run_at(url: str, arguments: argparse.Namespace) -> int:
@@ -171,8 +159,8 @@ def _run_at(url: str, arguments: argparse.Namespace) -> int:
     Raises AiciError or ValueError for invalid arguments. On KeyboardInterrupt, shows the summary so far and
     closes the stream, which ends the run at the server, before the exception propagates.
     """
-    if given := _local_options(arguments):
-        raise AiciError(f"{', '.join(given)} cannot be used with --server, which runs its own model")
+    if given := ", ".join(map(option_of, _given(arguments))):
+        raise AiciError(f"{given} cannot be used with --server, which runs its own model")
     fill_in(arguments)
     request = read_request(arguments)
     body: dict[str, Any] = {
