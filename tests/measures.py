@@ -14,7 +14,7 @@ from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
     "files of Python": 354,
-    "lines of Python": 67_750,
+    "lines of Python": 67_769,
     "files of the SDK": 133,
     "files of Python under 60 lines": 62,
     "circles of files": 0,
