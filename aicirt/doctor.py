@@ -22,7 +22,7 @@ from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure, SpaceError, counted
 from aicirt.ipc.segment import Layout, Segment
-from aicirt.modules.store import default_directory
+from aicirt.modules.store import MOVE, default_directory
 from aicirt.settings import MIN_WORKER_MEMORY, WorkerSettings, share_memory
 from aicirt.system.environment import child_environment
 from aicirt.system.files import private_directory
@@ -234,8 +234,7 @@ def store(folder: Path | None = None) -> Finding:
         private_directory(folder / "compiled")
         free = shutil.disk_usage(folder).free
     except (OSError, RuntimeFailure) as error:
-        cure = "choose another folder: aici runtime --store FOLDER"
-        return Finding("module store", State.MISSING, str(error), "nothing can be uploaded", cure)
+        return Finding("module store", State.MISSING, str(error), "nothing works", MOVE)
     if not os.access(folder, os.W_OK):
         return Finding(
             "module store", State.NOTE, f"{folder} is read-only", "only stored modules can be used"

@@ -89,7 +89,7 @@ MATRIX = {
     "pyaici.engines.vllm.workers": "aicirt.contract pyaici.client pyaici.engines",
     "pyaici.errors": "aicirt.contract pyaici.models",
     "pyaici.evaluation": "pyaici.client pyaici.engines",
-    "pyaici.models": "aicirt.contract pyaici.toolchain",
+    "pyaici.models": "aicirt.contract aicirt.system pyaici.toolchain",
     "pyaici.opening": (
         "pyaici.client pyaici.engines pyaici.engines.batching pyaici.engines.hf pyaici.engines.llama "
         "pyaici.engines.vllm pyaici.models"

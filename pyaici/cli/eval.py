@@ -249,20 +249,18 @@ def _engine(arguments: argparse.Namespace, stack: ExitStack) -> BatchingEngine:
     """Opens the engine, beside a daemon whose results do not depend on how busy the machine is."""
     from pyaici.client.daemon import Daemon
     from pyaici.engines.batching.engine import BatchingEngine
-    from pyaici.engines.options import engine_of
+    from pyaici.engines.options import engine_of, refuse_options_of_others
     from pyaici.opening import EngineOptions, open_engine
     from pyaici.testing.playground import PATIENT
 
     socket = arguments.socket or os.environ.get("AICI_SOCKET")
     if not socket:
         socket = stack.enter_context(Daemon(workers=1, limits=PATIENT)).socket_path
-    options = EngineOptions(
-        device=arguments.device,
-        trust_remote_code=arguments.trust_remote_code,
-        threads=arguments.threads,
-        llama_library=arguments.llama_library,
-    )
+    names = ("device", "trust_remote_code", "threads", "llama_library")
+    given = {name: value for name in names if (value := getattr(arguments, name))}
     kind = arguments.engine or engine_of(arguments.model)
+    refuse_options_of_others(kind, given)
+    options = EngineOptions(**given)
     opened = open_engine(arguments.model, engine=kind, socket=socket, options=options)
     engine = stack.enter_context(opened)
     assert isinstance(engine, BatchingEngine)

@@ -19,7 +19,6 @@ from pyaici.cli.server import (
     controller_at,
     local_options,
     open_server,
-    option_name,
     refuse_local,
     server_of,
     start_run,
@@ -40,6 +39,7 @@ from pyaici.engines.options import (
     given_argument,
     option_group,
     read_request,
+    refuse_options_of_others,
     send_lines,
 )
 from pyaici.engines.vllm import program as vllm
@@ -50,14 +50,6 @@ if TYPE_CHECKING:
     from pyaici.engines.terminal import Terminal
     from pyaici.rest import RestClient
 
-#: options that not all engines have
-_OF_ENGINES = {
-    "device": ("hf",),
-    "trust_remote_code": ("hf", "vllm"),
-    "threads": ("llama",),
-    "llama_library": ("llama",),
-    "beams": ("llama", "hf"),
-}
 _ENGINES = {"llama": llama.run_controller, "hf": hf.run_controller, "vllm": vllm.run_controller}
 
 _MORE = """
@@ -141,10 +133,7 @@ def _place_prompt(arguments: argparse.Namespace) -> None:
 def _run_here(arguments: argparse.Namespace) -> int:
     """Generates with a model of this process. Raises ValueError for options that the engine does not have."""
     engine = arguments.engine or engine_of(arguments.model)
-    for name, engines in _OF_ENGINES.items():
-        if engine not in engines and option_name(name) in local_options(arguments):
-            needed = f"{option_name(name)} needs --engine {' or '.join(engines)}"
-            raise ValueError(f"{needed}; this run uses {engine}")
+    refuse_options_of_others(engine, local_options(arguments))
     return _ENGINES[engine](arguments)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aicirt.contract.errors import AiciError
 from aicirt.contract.modules import ModuleInfo
 from pyaici.bundled import BundledController, find_controller, language_of
-from pyaici.engines.options import HINT
+from pyaici.engines.options import HINT, option_of
 from pyaici.scripting.script import Script
 from pyaici.toolchain.sdk import install_command
 
@@ -83,20 +83,14 @@ _LOCAL = {
 
 
 def local_options(arguments: argparse.Namespace) -> list[str]:
-    """Returns the options for a local model that the user has given."""
-    given = {name: getattr(arguments, name, default) for name, default in _LOCAL.items()}
-    return [option_name(name) for name, value in given.items() if value != _LOCAL[name]]
-
-
-def option_name(name: str) -> str:
-    """Returns an option as it is typed."""
-    return f"--{name.replace('_', '-')}"
+    """Returns the names of the options for a local model that the user has given."""
+    return [name for name, default in _LOCAL.items() if getattr(arguments, name, default) != default]
 
 
 def refuse_local(arguments: argparse.Namespace) -> None:
     """Raises AiciError if there are options for a local model beside a server."""
-    if given := local_options(arguments):
-        raise AiciError(f"{', '.join(given)} cannot be used with --server, which runs its own model")
+    if given := ", ".join(map(option_of, local_options(arguments))):
+        raise AiciError(f"{given} cannot be used with --server, which runs its own model")
 
 
 def controller_at(client: RestClient, name: str) -> str:

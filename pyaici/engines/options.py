@@ -9,7 +9,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -474,6 +474,31 @@ def engine_of(model: str | None) -> EngineKind:
         return "llama"
     path = Path(model)
     return "llama" if not (path / "config.json").is_file() and any(path.glob("*.gguf")) else "hf"
+
+
+#: options that not all engines have
+_OF_ENGINES: dict[str, tuple[EngineKind, ...]] = {
+    "device": ("hf",),
+    "trust_remote_code": ("hf", "vllm"),
+    "threads": ("llama",),
+    "llama_library": ("llama",),
+    "keep_prompts": ("llama", "hf"),
+    "kv_cache_tokens": ("llama", "hf"),
+    "beams": ("llama", "hf"),
+}
+
+
+def option_of(name: str) -> str:
+    """Returns the option of the command line for the name of a setting."""
+    return f"--{name.replace('_', '-')}"
+
+
+def refuse_options_of_others(engine: EngineKind, given: Iterable[str]) -> None:
+    """Raises ValueError if one of the settings, which the user has given, is for other engines only."""
+    for name in given:
+        if engine not in (engines := _OF_ENGINES.get(name, (engine,))):
+            needed = f"--engine {' or '.join(engines)}"
+            raise ValueError(f"{option_of(name)} needs {needed}; the engine is {engine}")
 
 
 def add_trust_option(parser: argparse.ArgumentParser) -> None:

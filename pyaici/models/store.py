@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from aicirt.system.files import cache_folder
 from pyaici.models.errors import ModelError
 
 Progress = Callable[[str], None]
@@ -18,9 +19,7 @@ Progress = Callable[[str], None]
 
 def models_folder() -> Path:
     """Returns $XDG_CACHE_HOME/aici/models, or ~/.cache/aici/models."""
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # the specification requires that relative paths are ignored
-    return (base if base.is_absolute() else Path.home() / ".cache") / "aici" / "models"
+    return cache_folder() / "models"
 
 
 def build_once(

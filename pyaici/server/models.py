@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyaici.engines.options import engine_of
+from pyaici.engines.options import engine_of, refuse_options_of_others
 from pyaici.engines.prompts import PlainTexts, chat_text, check_room, encode_prompt, template_of
 from pyaici.models.default import NAME
 from pyaici.opening import EngineOptions, find_model, load_engine
@@ -221,6 +221,8 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
     ValueError.
     """
     kind = settings.engine or engine_of(None if settings.model is None else str(settings.model))
+    defaults = {name: field.default for name, field in type(settings).model_fields.items()}
+    refuse_options_of_others(kind, (name for name in defaults if getattr(settings, name) != defaults[name]))
     path = find_model(settings.model, kind)
     options = EngineOptions(
         device=settings.device,

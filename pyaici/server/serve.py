@@ -112,6 +112,7 @@ def configure_log(settings: ServerSettings) -> None:
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logs.configure(settings.log_format, max(level, logging.INFO))
     logging.getLogger("aicirt").setLevel(level)
+    logging.getLogger("gguf").setLevel(logging.WARNING)  # it logs the temporary files of a conversion
     logging.getLogger("uvicorn.error").addFilter(_as_uvicorn)
 
 
@@ -175,7 +176,7 @@ def serve(settings: ServerSettings) -> None:
         listening = stack.enter_context(bind(settings))
         if settings.users is None and (others := other_people()):
             print(
-                f"{others} other people have accounts on this machine and can use the server: --users FILE "
+                f"other people with accounts on this machine ({others}) can use the server: --users FILE "
                 "asks for tokens",
                 file=sys.stderr,
                 flush=True,

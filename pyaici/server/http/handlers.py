@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -75,11 +75,14 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     param = ".".join(str(part) for part in place if part not in _TYPES)
     message = first["msg"].removeprefix("Value error, ")
     problem = message[:1].lower() + message[1:]
+    if first["type"] in ("model_attributes_type", "dict_type"):
+        problem = f"{'it' if param else 'the body'} must be a JSON object"
     if first["type"] == "too_long" and first["ctx"]["max_length"] == 0:
         problem = "this field is not supported"
     if first["type"] == "extra_forbidden":
         known = list(request.scope["route"].body_field.field_info.annotation.model_fields)
-        meant = difflib.get_close_matches(str(place[-1]), known, n=1) if len(place) == 1 else []
+        longer = [name for name in known if name.endswith(f"_{param}")]  # e.g. controller_arg for arg
+        meant = difflib.get_close_matches(param, known, n=1) or longer if len(place) == 1 else []
         problem = f"there is no such field{f'; did you mean {meant[0]}?' if meant else ''}"
     return _error_response(request, ApiError(400, f"{param}: {problem}" if param else problem, param=param))
 
@@ -90,8 +93,9 @@ def _alternatives(request: Request, errors: Sequence[Mapping[str, Any]]) -> str 
     kinds = {error["loc"][2] for error in errors if error["loc"][:2] == place and len(error["loc"]) > 2}
     if len(kinds) < 2 or any(isinstance(kind, int) for kind in kinds):
         return None
-    fields = request.scope["route"].body_field.field_info.annotation.model_fields
-    return fields[place[1]].description if place[1] in fields else None
+    field = request.scope["route"].body_field.field_info.annotation.model_fields.get(place[1])
+    # of `X | None`, the errors name the fields of X
+    return field.description if field is not None and len(get_args(field.annotation)) > 2 else None
 
 
 def is_declared_as_json(request: Request) -> bool:
@@ -123,10 +127,13 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     headers, message = dict(error.headers or {}), str(error.detail)
     if error.status_code == 405:
         headers["Allow"] = ", ".join(_methods(request))
+        message = f"{request.url.path[:_MAX_NAME]} takes {headers['Allow']}, and not {request.method}"
     if error.status_code == 404:
         message = f"there is no route {request.url.path[:_MAX_NAME]}"
         paths = {route.path for route in _routes(request)}
-        if meant := difflib.get_close_matches(request.url.path[:_MAX_NAME], paths, n=1):
+        if request.url.path == "/playground":
+            message += "; the playground is at /"
+        elif meant := difflib.get_close_matches(request.url.path[:_MAX_NAME], paths, n=1):
             message += f"; did you mean {meant[0]}?"
         else:
             nearest = difflib.get_close_matches(request.url.path[:_MAX_NAME], paths, n=1, cutoff=0)[0]

@@ -347,6 +347,16 @@ def test_default_directory_is_in_the_users_cache(monkeypatch: pytest.MonkeyPatch
     assert default_directory() == Path("/home/me/.cache/aici/store")
 
 
+def test_default_directory_that_cannot_be_written_is_an_error_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AICI_STORE")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(RuntimeFailure, match=r"cannot be stored in .*file/aici/store.*; set XDG_CACHE_HOME"):
+        ModuleStore()
+
+
 def test_full_disk_is_an_error_and_leaves_no_files(
     store: ModuleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

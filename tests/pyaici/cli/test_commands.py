@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -275,6 +276,25 @@ def test_help_of_every_command_has_examples() -> None:
     assert "aici build once.cpp" in aici("build", "--help").stdout
     for command in commands:
         assert f"examples:\n  aici {command}" in aici(command, "--help").stdout, command
+
+
+def test_interrupt_during_the_imports_leaves_no_traceback() -> None:
+    program = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "pyaici.cli.build":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupt())
+from pyaici.cli import script
+script()
+"""
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, env=env)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
 
 def test_help_and_errors_of_run_need_no_engine() -> None:

@@ -197,9 +197,9 @@ def test_names_of_bundled_controllers_cannot_be_tags(
     ("options", "words"),
     [
         (["--record", "r.json"], "--record needs a file or a bundled controller"),
-        (["--engine", "hf", "--threads", "2"], "--threads needs --engine llama; this run uses hf"),
-        (["--trust-remote-code"], "--trust-remote-code needs --engine hf or vllm; this run uses llama"),
-        (["--engine", "vllm", "--beams", "2"], "--beams needs --engine llama or hf; this run uses vllm"),
+        (["--engine", "hf", "--threads", "2"], "--threads needs --engine llama; the engine is hf"),
+        (["--trust-remote-code"], "--trust-remote-code needs --engine hf or vllm; the engine is llama"),
+        (["--engine", "vllm", "--beams", "2"], "--beams needs --engine llama or hf; the engine is vllm"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

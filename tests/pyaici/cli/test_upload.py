@@ -130,7 +130,7 @@ def test_uploaded_module_is_removed_after_its_tag(
 ) -> None:
     assert main(["upload", str(guest), "--tag", "passing", *place]) == 0
     assert main(["remove", "passing", *place]) == 1
-    assert "still has the tags passing: remove them first" in capsys.readouterr().err
+    assert "still has the tags passing: remove them first (aici untag)" in capsys.readouterr().err
     assert main(["untag", "passing", *place]) == 0
     assert main(["untag", "passing", *place]) == 1
     assert "no tag 'passing'" in capsys.readouterr().err

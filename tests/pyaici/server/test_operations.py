@@ -147,8 +147,11 @@ def test_unknown_routes_get_404_and_wrong_methods_405(server: Serving) -> None:
         unlike = client.get("/xyz")
         words = "there is no route /xyz; the nearest is /"
         assert unlike.status_code == 404 and unlike.json()["error"]["message"].startswith(words)
+        page = client.get("/playground").json()["error"]["message"]
+        assert page == "there is no route /playground; the playground is at /"
         refused = client.get("/v1/run")
-        assert refused.status_code == 405 and "error" in refused.json()
+        assert refused.status_code == 405
+        assert refused.json()["error"]["message"] == "/v1/run takes POST, and not GET"
         assert refused.headers["allow"] == "POST"
         refused = client.delete("/v1/models/x")
         assert (refused.status_code, refused.headers["allow"]) == (405, "GET")

@@ -132,6 +132,7 @@ def test_stream_reports_variables(server: Serving) -> None:
         ({"messages": []}, 400, "messages", "must not be empty"),
         ({"prompt": 1}, 400, "prompt", ""),
         ({"prompt": "a", "temprature": 1}, 400, "temprature", "did you mean temperature?"),
+        ({"prompt": "a", "arg": "x"}, 400, "arg", "did you mean controller_arg?"),
         ({"prompt": "a", "temperature": 3}, 400, "temperature", "less than or equal to 2"),
         ({"prompt": "a", "n": 0}, 400, "n", "greater than or equal to 1"),
         ({"prompt": "a", "n": 33}, 400, "n", "less than or equal to 32"),
@@ -171,7 +172,8 @@ def test_invalid_requests_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"{", "not JSON"), (b"", "required"), (b"[1]", "dictionary"), (b"\xff", "")]
+    ("content", "words"),
+    [(b"{", "not JSON"), (b"", "required"), (b"[1]", "body must be a JSON object"), (b"\xff", "")],
 )
 def test_invalid_bodies_are_refused(server: Serving, content: bytes, words: str) -> None:
     with server.client() as client:

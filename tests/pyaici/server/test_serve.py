@@ -58,6 +58,11 @@ def test_flags_override_the_environment_which_overrides_the_file(
         (("--max-streams", "0"), "--max-streams"),
         (("--config", "/nonexistent.toml"), "/nonexistent.toml"),
         (("--model", "/nonexistent"), "there is no file or folder /nonexistent"),
+        (("--port", "0", "--device", "cuda"), "--device needs --engine hf; the engine is llama"),
+        (
+            ("--port", "0", "--engine", "hf", "--threads", "1"),
+            "--threads needs --engine llama; the engine is",
+        ),
         (("--prot", "1"), "unrecognized arguments: --prot 1; did you mean --port?"),
     ],
 )

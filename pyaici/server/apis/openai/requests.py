@@ -189,11 +189,11 @@ class Constrained(BaseModel):
         None, min_length=1, description="the whole answer matches this regular expression"
     )
     json_schema: dict[str, Any] | bool | None = Field(
-        None, description="the answer is JSON that matches this schema"
+        None, description="a schema (an object, true or false): the answer is JSON that matches it"
     )
     choice: Texts | None = Field(None, description="the answer is one of these texts")
     structured_outputs: StructuredOutputs | None = Field(None, description="the same, as vLLM has it")
-    guided_json: JsonText | None = Field(None, description="the same as json_schema")
+    guided_json: JsonText | None = Field(None, description="a schema as json_schema takes it, or its text")
     guided_regex: Text | None = Field(None, description="the same as regex")
     guided_choice: Texts | None = Field(None, description="the same as choice")
     guided_grammar: Text | None = Field(None, description="the same as grammar")
