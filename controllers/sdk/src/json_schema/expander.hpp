@@ -257,6 +257,7 @@ class Expander {
   void not_property_names(Value schema, Value keyword, Branches& branches);
   void some_property(Branch::Some some, Branches& branches);
   std::shared_ptr<const KeySet> described(Value schema) const;
+  std::string_view common_property(Value keyword) const;
   void min_properties(Value schema, Value keyword, Branches& branches);
   void not_min_properties(Value schema, Value keyword, Branches& branches);
   void max_properties(Value schema, Value keyword, Branches& branches);
