@@ -6,6 +6,7 @@ import collections
 import itertools
 import json
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -13,6 +14,51 @@ from jsonschema import Draft202012Validator
 
 from lab.oracles.json_schema.orders import orders
 from lab.oracles.json_schema.schema_engine import Engine
+
+
+def compare(engine: Engine, schema: Any, values: Iterable[Any]) -> None:
+    """Compares values in the order of the schema with a validator; some are valid, and some are not."""
+    engine.compile(schema)
+    validator, counts = Draft202012Validator(schema), collections.Counter[bool]()
+    for value in values:
+        valid = validator.is_valid(value)
+        assert engine.accepts(json.dumps(value)) == valid, value
+        counts[valid] += 1
+    assert counts[True] and counts[False]
+
+
+def test_many_closed_objects_with_an_optional_property(engine: Engine) -> None:
+    """All alternatives allow the empty object, so it is invalid, and each of them needs its property."""
+    names = "abcdefghijklmn"
+    inside = {"type": "object", "properties": {"x": {"type": "boolean"}}, "additionalProperties": False}
+    closed = [{"type": "object", "properties": {n: inside}, "additionalProperties": False} for n in names]
+    values = [{}, *({n: value} for n in names + "z" for value in ({}, {"x": True}, {"x": 1}, {"y": True}, 1))]
+    values += [{one: {}, two: {}} for one, two in itertools.pairwise(names)]
+    compare(engine, {"oneOf": closed}, [*values, "all", 1])
+    compare(engine, {"oneOf": [{"enum": ["all", "a"]}, *closed]}, [*values, "all", 1])
+    twice = [*closed, {"type": "object", "properties": {"a": inside, "z": {}}, "additionalProperties": False}]
+    compare(engine, {"oneOf": twice}, [*values, {"a": {}, "z": 1}, {"z": {"x": 1}}])
+
+
+def test_many_properties_that_depend_on_the_value_of_one(engine: Engine) -> None:
+    kinds = {
+        name: ["k1", "k2", "k3", "k4"][i % 4 : i % 4 + 1 + i % 3]
+        for i, name in enumerate("abcdefghijklmnopq")
+    }
+    rules = {name: {"properties": {"kind": {"enum": of}}} for name, of in kinds.items()}
+    properties = {
+        "kind": {"enum": ["k1", "k2", "k3", "k4", "k5"]},
+        **{name: {"type": "null"} for name in kinds},
+    }
+    values: list[Any] = [{}, 1, {"kind": "k6"}]
+    for kind in (None, "k1", "k2", "k3", "k4", "k5"):
+        start = {} if kind is None else {"kind": kind}
+        values += [{**start, **dict.fromkeys(names)} for names in itertools.combinations(kinds, 2)]
+        values += [{**start, **{name: None for name, of in kinds.items() if kind in of}}]
+    for required in ([], ["kind"]):
+        schema = {"properties": properties, "additionalProperties": False, "required": required}
+        compare(engine, {**schema, "dependentSchemas": rules}, values)
+
 
 NAMES = ("kind", "label", "size", "more")
 

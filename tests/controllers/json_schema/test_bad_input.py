@@ -202,6 +202,7 @@ def test_warnings_name_what_is_not_enforced(engine: Engine) -> None:
     schema = {
         "type": "array",
         "items": {"type": "string", "format": "colour", "maxLength": 5},
+        "contains": {"const": "a"},
         "uniqueItems": True,
         "minItems": 2,
     }

@@ -25,6 +25,24 @@ COMPARE = {
 LOW, HIGH = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
 
 
+DOUBLE, LONG = "1.7976931348623157e308", "9" * 64
+
+
+@pytest.mark.parametrize("kind", ["number", "integer"])
+def test_bounds_with_many_digits(engine: Engine, kind: str) -> None:
+    """Beside the greatest double, numbers have at most 64 digits."""
+    engine.compile(f'{{"type": "{kind}", "minimum": -{DOUBLE}, "maximum": {DOUBLE}}}')
+    for text in ("0", "-1", LONG, f"-{LONG}", "1" + "0" * 64):
+        assert engine.accepts(text), text
+    assert engine.accepts("-0.25") == (kind == "number") and not engine.accepts("1" + LONG)
+    engine.compile(f'{{"type": "{kind}", "minimum": 3, "exclusiveMaximum": {DOUBLE}}}')
+    assert engine.accepts("3") and engine.accepts(LONG) and not engine.accepts("2")
+    engine.compile(f'{{"type": "{kind}", "minimum": -{DOUBLE}, "maximum": -3}}')
+    assert engine.accepts("-3") and not engine.accepts("-2") and not engine.accepts("3")
+    engine.compile(f'{{"type": "{kind}", "minimum": 1e70, "maximum": 2e70}}')
+    assert engine.accepts("1" + "5" * 70) and not engine.accepts(LONG) and not engine.accepts("-" + LONG)
+
+
 def schemas(kind: str) -> list[str]:
     """Returns schemas as text, since Python would write some bounds in another way."""
     low = [f'"{name}": {bound}' for name in LOW for bound in BOUNDS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import json
 import random
 from collections.abc import Callable
@@ -159,6 +160,57 @@ def test_only_arrays_with_the_keyword_need_different_items(engine: Engine) -> No
     assert engine.accepts('["a", "a", "a"]')
     assert not engine.accepts('["a", "a"]')
     assert not engine.accepts('["b", "b", "b"]')
+
+
+@pytest.mark.parametrize(
+    ("items", "values"),
+    [
+        ({"type": "integer", "minimum": -1, "maximum": 2}, [-1, 0, 1, 2, 3]),
+        ({"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 4}, [0, 1, 2, 3, 4]),
+        ({"type": "string", "pattern": "^[ab]c?$"}, ["a", "ac", "b", "bc", "c"]),
+        ({"type": "string", "pattern": "^(?:a|a|ab?)$"}, ["a", "ab", "b"]),
+        ({"type": "string", "enum": ["a"]}, ["a"]),
+        ({"type": "string", "maxLength": 0}, ["", "a"]),
+        (
+            {"anyOf": [{"type": "integer", "minimum": 4, "maximum": 5}, {"enum": ["x", "y"]}]},
+            [4, 5, "x", "y"],
+        ),
+    ],
+)
+def test_few_values_for_required_items(engine: Engine, items: Any, values: list[Any]) -> None:
+    """All arrays of some values, with each number of required items, compared with a validator."""
+    for least in range(2, 5):
+        schema = {"type": "array", "items": items, "minItems": least, "uniqueItems": True}
+        validator = Draft202012Validator(schema)
+        arrays = [one for size in range(6) for one in itertools.permutations(values, size)]
+        arrays += [(*one, one[0]) for one in arrays if one]
+        valid = [one for one in arrays if validator.is_valid(list(one))]
+        try:
+            engine.compile(schema)
+        except Refused as refused:
+            # several kinds of values are not counted together
+            assert not valid or "anyOf" in items, refused
+            continue
+        for one in arrays:
+            assert engine.accepts(json.dumps(one)) == (one in valid), one
+
+
+def test_required_items_of_many_values(engine: Engine) -> None:
+    for items, value in [
+        ({"type": "string", "format": "uuid"}, "123e4567-e89b-12d3-a456-42661417400{}"),
+        ({"type": "string", "format": "date"}, "2024-02-0{}"),
+        ({"type": "string", "minLength": 3, "maxLength": 60}, "abc{}"),
+        ({"type": "string", "pattern": "^[a-z]+[0-9]$", "not": {"enum": ["a1"]}}, "b{}"),
+    ]:
+        schema = {"type": "array", "items": items, "minItems": 3, "uniqueItems": True}
+        engine.compile(schema)
+        one, two, three = (value.format(i) for i in (1, 2, 3))
+        assert engine.accepts(json.dumps([one, two, three])) and not engine.accepts(json.dumps([one, two]))
+        assert not engine.accepts(json.dumps([one, two, one])), items
+    engine.compile(
+        {"type": "array", "items": {"type": "array", "items": True}, "minItems": 3, "uniqueItems": True}
+    )
+    assert engine.accepts("[[1], [2], [1, 2]]") and not engine.accepts("[[1], [2], [1]]")
 
 
 def test_long_arrays(engine: Engine) -> None:

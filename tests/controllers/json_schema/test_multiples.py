@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -110,3 +111,20 @@ def test_wrong_divisors(engine: Engine) -> None:
     for divisor in (0, -2, "2"):
         with pytest.raises(Refused, match="a number"):
             engine.compile({"not": {"multipleOf": divisor}}, warn=True)
+
+
+@pytest.mark.parametrize(
+    "divisor", ["86400", "4096", "3600000", "86400000", "1e10", "0.0064", "1250", "99000"]
+)
+@pytest.mark.parametrize("excluded", [False, True])
+def test_large_divisors_with_factors_of_ten(engine: Engine, divisor: str, excluded: bool) -> None:
+    """Few of their remainders differ in the digits that may follow, however many there are."""
+    keywords = f'"not": {{"multipleOf": {divisor}}}' if excluded else f'"multipleOf": {divisor}'
+    engine.compile(f'{{"type": "number", {keywords}}}')
+    of, rng = Decimal(divisor), random.Random(divisor)
+    for _ in range(60):
+        number = of * rng.randrange(10 ** rng.randrange(1, 9))
+        for other in (number, -number, number + 1, number + of / 2, number + of.scaleb(-1), number * 10 + of):
+            text = f"{other:f}"
+            if divisor == "0.0064" or "." not in text or excluded:
+                assert engine.accepts(text) == ((other % of == 0) != excluded), text

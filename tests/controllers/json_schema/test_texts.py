@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import jsonschema
 import pytest
 
 from lab.oracles.json_schema.schema_engine import Engine, Refused
@@ -247,3 +248,82 @@ def test_negated_formats(engine: Engine) -> None:
         engine.compile({"not": {"format": "double"}})
     engine.compile({"type": "string", "anyOf": [{"not": {"format": "int32"}}, {"const": "a"}]})
     assert engine.accepts('"a"') and not engine.accepts('"b"')
+
+
+#: of each format some texts, and some that resemble it, about which validators do not agree
+NEAR = {
+    "date": ["2024-02-29", "2023-02-30", "0000-01-01"],
+    "time": ["10:00:00Z", "23:59:60Z", "25:00:00+99:99"],
+    "date-time": ["2024-02-29T10:00:00.5z", "2024-02-29 10:00:00Z"],
+    "duration": ["P3W", "PT1.5S"],
+    "email": ["a.b@c.de", '"a b"@c.de', "@"],
+    "hostname": ["a.b", "xn--bcher-kva", "a_b", "-a"],
+    "idn-hostname": ["a.b", "b\u00fccher.example"],
+    "ipv4": ["127.0.0.1", "010.1.1.1", "256.1.1.1"],
+    "ipv6": ["::1", "fe80::1%eth0", "1:2"],
+    "uri": ["https://a.b/c", "x:\u00e9 b"],
+    "uri-reference": ["../a", "", "a%zz", "\u00e9"],
+    "uri-template": ["a/{b}", "a{"],
+    "uuid": ["123e4567-e89b-12d3-a456-426614174000"],
+    "json-pointer": ["/a~1b", ""],
+    "byte": ["aGk=", "aGk"],
+}
+FAR = ["<", "|\n", "{ }", "\\", 'é"', "日 😀"]
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_texts_that_are_not_of_a_format(engine: Engine, name: str) -> None:
+    """No text that any validator may take for one of the format is allowed, and others are."""
+    engine.compile({"not": {"format": name}})
+    checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
+    for text in (text for texts in NEAR.values() for text in texts):
+        if text in NEAR[name] or (name in checker.checkers and checker.conforms(text, name)):
+            assert not engine.accepts(json.dumps(text, ensure_ascii=False)), text
+    for text in FAR:
+        assert engine.accepts(json.dumps(text, ensure_ascii=False)), text
+    assert not engine.accepts("1") and not engine.accepts("{}")
+
+
+def test_excluded_formats_beside_others(engine: Engine) -> None:
+    """Texts of one format and not of another, a length, a pattern, and values of an enumeration."""
+    engine.compile({"format": "hostname", "type": "string", "not": {"format": "ipv4"}, "maxLength": 9})
+    for text, allowed in {"a.example": True, "1.2.3.4": False, "1.2.3": True, "a.examples": False}.items():
+        assert engine.accepts(f'"{text}"') == allowed, text
+    engine.compile({"pattern": "^[0-9-]{10}$", "type": "string", "not": {"format": "date"}})
+    assert engine.accepts('"2024022999"') and not engine.accepts('"2024-02-29"')
+    engine.compile({"enum": ["2024-02-29", "2024", "2023-02-30"], "not": {"format": "date"}}, warn=True)
+    assert engine.accepts('"2024"') and not engine.accepts('"2024-02-29"')
+    conditional = {"if": {"format": "email"}, "then": {"maxLength": 5}, "else": {"pattern": "^tel:"}}
+    engine.compile({"type": "string", **conditional})
+    for text, allowed in {"a@b.c": True, "a@b.cd": False, "tel:1": True, "tel": False}.items():
+        assert engine.accepts(f'"{text}"') == allowed, text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "allowed", "others"),
+    [
+        ("(?i)^straße$", ["STRAẞE", "straße"], ["STRASSE"]),
+        ("^a(?i)b|c$", ["aB", "aBx", "C", "xc"], ["Ab", "x"]),
+        ("^(?i:a)b$", ["Ab", "ab"], ["aB"]),
+        ("^(?i)a(?-i:b)[^c-d]\\w$", ["Abe\u017f", "abEK"], ["aBe1", "abD1", "abe\u00e9"]),
+        ("^((?s).).$", ["\na", "ab"], ["a\n", "\n\n"]),
+        ("^(?s-i:.)$", ["\n", "a"], ["ab"]),
+        ("(?i)^\\W$", ["-"], ["k", "S", "\u212a", "\u017f"]),
+        ("\\A[0-9]+\\z", ["12"], ["a1", "1a", ""]),
+    ],
+)
+def test_flags_in_patterns(engine: Engine, pattern: str, allowed: list[str], others: list[str]) -> None:
+    engine.compile({"type": "string", "pattern": pattern})
+    for text in (*allowed, *others):
+        assert engine.accepts(json.dumps(text, ensure_ascii=False)) == (text in allowed), text
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(?m)^a", "(?x) a", "a(?i", "(?i-)a", "(?--i)a", "(?)a", "(?>a)", "a\\Z"]
+)
+def test_other_flags_and_groups_are_refused(engine: Engine, pattern: str) -> None:
+    message = (
+        "write \\$" if pattern.endswith("Z") else "an unknown kind of group, or a flag other than i and s"
+    )
+    with pytest.raises(Refused, match=message):
+        engine.compile({"type": "string", "pattern": pattern})

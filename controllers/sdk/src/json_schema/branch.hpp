@@ -110,13 +110,11 @@ struct Branch {
   };
   std::vector<Some> some;
 
-  /// Constraints that cannot be enforced; they matter if one of `types` is possible. If another branch remains,
-  /// values that need such a constraint may be left out, if it is `rare`.
+  /// Constraints that cannot be enforced; they matter if one of `types` is possible.
   struct Problem {
     Types types;
     Value where;
     const char* reason;
-    bool rare = false;
   };
   std::vector<Problem> problems;
 

@@ -58,9 +58,14 @@ class Parser {
   }
 
  private:
+  /// Set by (?i) and (?s) for the rest of a group, and by (?i:...) for a group.
+  struct Flags {
+    bool ignore_case = false, dot_all = false;
+  };
   struct Group {
     Kind kind = Kind::kConcat;
-    std::vector<std::uint32_t> alternatives, items;
+    Flags flags{};
+    std::vector<std::uint32_t> alternatives{}, items{};
   };
 
   bool fail(std::string problem) {
@@ -84,6 +89,10 @@ class Parser {
   bool item(EcmaNode node) {
     groups_.back().items.push_back(add(std::move(node)));
     return true;
+  }
+  /// Returns the characters that match one of the set.
+  CodepointSet folded(const CodepointSet& set) const {
+    return groups_.back().flags.ignore_case ? regex::fold_case(set) : set;
   }
   bool character(const CodepointSet& set) {
     tree_.sets.push_back(set);
@@ -109,6 +118,7 @@ class Parser {
   }
   bool term();
   bool open();
+  bool modifiers();
   bool quantifier();
   bool braces(std::uint32_t* min, std::uint32_t* max);
   bool escape();
@@ -141,7 +151,9 @@ bool Parser::term() {
     case '|': groups_.back().alternatives.push_back(close_concat(&groups_.back())); return true;
     case '^': return item({.kind = Kind::kStart});
     case '$': return item({.kind = Kind::kEnd});
-    case '.': character(line_ends().complement()); return quantifier();
+    case '.':
+      character(groups_.back().flags.dot_all ? CodepointSet::all() : line_ends().complement());
+      return quantifier();
     case '[': return bracket() && quantifier();
     case '\\': return escape();
     case '*':
@@ -153,13 +165,13 @@ bool Parser::term() {
       // without the flag u, these stand for themselves
       character(CodepointSet(c, c));
       return quantifier();
-    default: character(CodepointSet(c, c)); return quantifier();
+    default: character(folded(CodepointSet(c, c))); return quantifier();
   }
 }
 
 bool Parser::open() {
   if (groups_.size() > kMaxGroups) return fail("groups are nested too deeply");
-  Group group;
+  Group group{.flags = groups_.back().flags};
   if (accept("?:")) {
   } else if (accept("?=")) {
     group.kind = Kind::kAhead;
@@ -173,10 +185,32 @@ bool Parser::open() {
     while (peek() != '>' && peek() != kEnd) take();
     if (!accept(">")) return fail("the name of a group does not end");
   } else if (accept("?")) {
-    return fail("an unknown kind of group");
+    return modifiers();
   }
   groups_.push_back(std::move(group));
   return true;
+}
+
+/// Reads the rest of (?i), as in Rust and Python, or of (?i:.
+bool Parser::modifiers() {
+  Flags flags = groups_.back().flags;
+  for (bool on = true, any = false;;) {
+    if (accept("i")) {
+      flags.ignore_case = on, any = true;
+    } else if (accept("s")) {
+      flags.dot_all = on, any = true;
+    } else if (on && accept("-")) {
+      on = any = false;
+    } else if (any && accept(":")) {
+      groups_.push_back({.flags = flags});
+      return true;
+    } else if (any && accept(")")) {
+      groups_.back().flags = flags;
+      return true;
+    } else {
+      return fail("an unknown kind of group, or a flag other than i and s");
+    }
+  }
 }
 
 bool Parser::number(std::uint32_t* out) {
@@ -222,6 +256,10 @@ bool Parser::escape() {
   const std::uint32_t c = take();
   if (c == 'b') return item({.kind = Kind::kBoundary});
   if (c == 'B') return item({.kind = Kind::kNoBoundary});
+  // not in ECMAScript, which has no meaning for them with the flag u; \Z means different things to Perl and Python
+  if (c == 'A') return item({.kind = Kind::kStart});
+  if (c == 'z') return item({.kind = Kind::kEnd});
+  if (c == 'Z') return fail("\\Z, on which dialects disagree: write $");
   if (c >= '1' && c <= '9') return fail("a back-reference");
   if (c == 'k') return fail("a back-reference");
   CodepointSet set;
@@ -232,7 +270,7 @@ bool Parser::escape() {
     if (!character_escape(c, &value)) return false;
     set = CodepointSet(value, value);
   }
-  character(set);
+  character(folded(set));
   return quantifier();
 }
 
@@ -241,8 +279,8 @@ bool Parser::class_escape(std::uint32_t c, CodepointSet* set, bool* found) {
   switch (c) {
     case 'd': *set = digits(); return true;
     case 'D': *set = digits().complement(); return true;
-    case 'w': *set = words(); return true;
-    case 'W': *set = words().complement(); return true;
+    case 'w': *set = folded(words()); return true;
+    case 'W': *set = folded(words()).complement(); return true;
     case 's': *set = blanks(); return true;
     case 'S': *set = blanks().complement(); return true;
     case 'p':
@@ -369,6 +407,7 @@ bool Parser::bracket() {
     }
     all.add(low);
   }
+  all = folded(all);
   character(negated ? all.complement() : all);
   return true;
 }

@@ -10,6 +10,53 @@ namespace {
 constexpr std::uint32_t kNested = 50;
 /// Maximum number of objects inside each other in which a property with many values is searched.
 constexpr std::uint32_t kMaxLevels = 3;
+/// Maximum number of states, and of steps from integer to integer, in which different values are counted.
+constexpr std::size_t kMaxCounted = 4000;
+/// Fewer than the characters of Unicode.
+constexpr std::uint64_t kCharacters = 1'000'000;
+
+/// Returns whether a range certainly has so many numbers of these types.
+bool has_many_numbers(const Range& range, Types types, std::uint32_t least) {
+  if (!range.low || !range.high) return true;
+  if (types & kFraction && compare(*range.low, *range.high) < 0) return true;
+  Decimal number = range.low->ceiling();
+  if (!range.contains(number)) number = number.plus(1);
+  for (std::uint32_t count = 0; count < kMaxCounted && range.contains(number); number = number.plus(1))
+    if (++count >= least) return true;
+  return false;
+}
+
+/// Returns whether an automaton certainly accepts so many texts. From each of its states, a text can be completed.
+bool has_many_texts(regex::Regex& texts, std::uint64_t least) {
+  struct Visit {
+    regex::Regex::State state;
+    std::uint32_t byte = 0;
+    std::uint64_t count = 0;
+  };
+  // the number of texts from a state on; nothing while it is being counted
+  std::map<regex::Regex::State, std::optional<std::uint64_t>> counts{{texts.initial(), std::nullopt}};
+  std::vector<Visit> path{{texts.initial()}};
+  for (;;) {
+    Visit& last = path.back();
+    if (last.byte == 0 && texts.accepting(last.state)) last.count++;
+    if (last.count >= least) return true;
+    if (last.byte == 256) {
+      const std::uint64_t count = last.count;
+      counts[last.state] = count;
+      path.pop_back();
+      if (path.empty()) return false;
+      path.back().count += count;
+      continue;
+    }
+    const regex::Regex::State next = texts.append(last.state, static_cast<std::uint8_t>(last.byte++));
+    if (texts.dead(next)) continue;
+    const auto [found, added] = counts.try_emplace(next);
+    if (!added && !found->second) return true;  // a loop
+    if (!added) last.count += *found->second;
+    if (added && counts.size() > kMaxCounted) return false;
+    if (added) path.push_back({next});
+  }
+}
 
 }  // namespace
 
@@ -59,14 +106,32 @@ bool Emitter::has_many(const Goal& goal, std::uint32_t least, std::uint32_t leve
   if (count >= least) return true;
   return std::ranges::any_of(shape.branches, [&](const Branch& branch) {
     const bool plain = branch.multiples.empty() && branch.not_multiples.empty() && branch.not_numbers.empty();
-    if (branch.types & kNumber && plain && !(branch.range.low && branch.range.high)) return true;
-    if (branch.types & kString && branch.texts.empty() && branch.max_length == Branch::kNoLimit) return true;
-    if (!(branch.types & kObject) || levels == 0) return false;
+    if (branch.types & kNumber && plain && has_many_numbers(branch.range, branch.types, least)) return true;
+    if (branch.types & kString && has_many_strings(branch, least)) return true;
+    if (levels == 0) return false;
+    const bool any_number = branch.max_items == Branch::kNoLimit && branch.unique == kNone && branch.contains.empty();
+    if (branch.types & kArray && any_number && last_named_item(branch) == 0 &&
+        has_many(branch.item_goal(0), 1, levels - 1))
+      return true;
+    if (!(branch.types & kObject)) return false;
     const PropertyIndex own = index_properties(branch);
     return std::ranges::any_of(branch.required, [&](std::string_view name) {
       return has_many(expander_.property_goal(branch, own, name), least, levels - 1);
     });
   });
+}
+
+/// Returns whether a branch certainly has so many strings.
+bool Emitter::has_many_strings(const Branch& branch, std::uint64_t least) {
+  least += branch.not_strings.size();
+  if (branch.texts.empty()) return branch.max_length >= std::max(branch.min_length, 1u) && least < kCharacters;
+  const Branch::Text* cause = nullptr;
+  std::string problem;
+  bool empty = false;
+  const auto language = strings_.language(branch, Strings::Lengths::kWrittenOut, &cause, &problem);
+  if (!language) return false;
+  const auto shared = regex(language->pattern, &empty, &problem);
+  return shared != nullptr && has_many_texts(*shared, least);
 }
 
 cfg::Expr Emitter::plain_array(const Branch& branch) {

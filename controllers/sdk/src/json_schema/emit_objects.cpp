@@ -33,7 +33,7 @@ bool Emitter::may_be_named(const Goal& goal, std::string_view name) {
     if (!(names.types & kString) || size < names.min_length || size > names.max_length) continue;
     bool good = std::find(names.not_strings.begin(), names.not_strings.end(), name) == names.not_strings.end();
     for (const Branch::Text& text : names.texts)
-      good = good && strings_.matches(text.text, text.format, name).value_or(text.negated) != text.negated;
+      good = good && strings_.meets(text, name);
     if (good) return true;
   }
   return false;
@@ -106,7 +106,7 @@ Emitter::Names Emitter::names_of(const Branch& like, const Goal& goal, const std
     const std::string_view name = document_.text(value);
     bool good = std::find(except.begin(), except.end(), name) == except.end();
     for (const Branch::Text& text : like.texts)
-      good = good && strings_.matches(text.text, text.format, name).value_or(text.negated) != text.negated;
+      good = good && strings_.meets(text, name);
     if (good) found.literals.push_back(value);
   }
   for (Branch one : shape.branches) {

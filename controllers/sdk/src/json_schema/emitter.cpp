@@ -1,7 +1,10 @@
 #include "emitter.hpp"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <set>
+#include <vector>
 
 namespace aici::json_schema {
 
@@ -360,14 +363,33 @@ struct Divisor {
   std::uint64_t number;
   std::uint32_t places;  ///< the divisor is number / 10^places
   bool negated;
+  /// Remainders by what they have in common with others: the digits after which the number is a multiple.
+  std::map<std::vector<std::uint64_t>, std::uint64_t> known{};
 
   /// The remainder of a number with digits beyond these places, which is no multiple.
   std::uint64_t none() const { return number; }
 
-  std::uint64_t next(std::uint64_t rest, std::uint32_t digit, std::uint32_t after_point) const {
+  /// Returns one of the remainders that the same digits bring to a multiple: of 86400, 141 instead of 86400. For each
+  /// number of digits, until all numbers of so many digits occur, there is one such remainder of them or none; after
+  /// that, only the remainder by the part of the number without factors 2 and 5 matters.
+  std::uint64_t representative(std::uint64_t rest) {
+    std::uint64_t part = number;
+    for (const std::uint64_t factor : {2u, 5u})
+      while (part % factor == 0) part /= factor;
+    std::vector<std::uint64_t> digits{rest % part};
+    std::uint64_t power = 1, left = number, scaled = rest;
+    for (; left > part; power *= 10, scaled = scaled * 10 % number, left /= std::gcd(left, std::uint64_t{10})) {
+      const std::uint64_t missing = (number - scaled) % number;
+      digits.push_back(missing < power ? missing : none());
+      if (power >= number) break;
+    }
+    return known.try_emplace(std::move(digits), rest).first->second;
+  }
+
+  std::uint64_t next(std::uint64_t rest, std::uint32_t digit, std::uint32_t after_point) {
     if (rest == none()) return rest;
     if (after_point > places) return digit == 0 ? rest : none();
-    return (rest * 10 + digit) % number;
+    return representative((rest * 10 + digit) % number);
   }
   bool good(std::uint64_t rest, std::uint32_t after_point) const {
     if (rest == none()) return negated;
@@ -383,6 +405,7 @@ std::optional<Divisor> divisor_of(const Decimal& decimal, bool negated) {
   Divisor out{0, static_cast<std::uint32_t>(places), negated};
   for (const char c : decimal.digits + std::string(zeros, '0'))
     out.number = out.number * 10 + static_cast<std::uint64_t>(c - '0');
+  out.representative(0);
   return out;
 }
 

@@ -105,6 +105,7 @@ class Emitter {
   Expr different_items(Expr text);
   bool can_always_end(const Branch& branch);
   bool has_many(const Goal& goal, std::uint32_t least, std::uint32_t levels);
+  bool has_many_strings(const Branch& branch, std::uint64_t least);
   std::uint32_t last_named_item(const Branch& branch) const;
 
   // emit_objects.cpp

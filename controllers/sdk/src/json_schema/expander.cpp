@@ -115,7 +115,7 @@ Types Expander::possible(const Goal& goal) {
   looking_++;
   const Shape& found = shape(goal);
   looking_--;
-  Types types = types_of(found.branches) | found.left_out;
+  Types types = types_of(found.branches);
   for (const Value value : found.literals) types |= type_of(value);
   return types;
 }
@@ -123,7 +123,7 @@ Types Expander::possible(const Goal& goal) {
 void Expander::finish(const Goal& goal, Branches branches, Shape* shape) {
   std::vector<Value> literals;
   ValueSet known(document_);
-  Branches kept, rare;
+  Branches kept;
   for (Branch& branch : branches) {
     if (branch.values) {
       for (const Value value : *branch.values) {
@@ -135,20 +135,9 @@ void Expander::finish(const Goal& goal, Branches branches, Shape* shape) {
         literals.push_back(value);
       }
     } else if (!drop_impossible(branch)) {
-      Types left_out = 0;
-      for (const Branch::Problem& problem : branch.problems)
-        if (problem.rare) left_out |= problem.types & branch.types;
-      if (left_out) {
-        rare.push_back(branch);
-        branch.types &= static_cast<Types>(~left_out);
-      }
-      if (branch.types) kept.push_back(std::move(branch));
+      kept.push_back(std::move(branch));
     }
   }
-  if (kept.empty() && literals.empty())
-    kept = std::move(rare);
-  else
-    shape->left_out = types_of(rare);
   for (const Branch& branch : kept)
     for (const Branch::Problem& problem : branch.problems)
       if (problem.types & branch.types) shape->problems.emplace_back(problem.where, problem.reason);

@@ -78,8 +78,6 @@ class Validator {
 struct Shape {
   std::vector<Value> literals;
   std::vector<Branch> branches;
-  /// The types of other values that satisfy the goal, but are left out.
-  Types left_out = 0;
   /// The parts of the goal that are not enforced.
   std::vector<std::pair<Value, std::string>> problems;
 
@@ -164,8 +162,8 @@ class Expander {
     for (Branch& branch : branches) change(branch);
     prune(branches);
   }
-  static void problem(Branches& branches, Types types, Value where, const char* reason, bool rare = false) {
-    for (Branch& branch : branches) branch.problems.push_back({types, where, reason, rare});
+  static void problem(Branches& branches, Types types, Value where, const char* reason) {
+    for (Branch& branch : branches) branch.problems.push_back({types, where, reason});
   }
   bool is_list(Value keyword, std::string_view what);
   bool is_map(Value keyword);
@@ -259,6 +257,7 @@ class Expander {
   void not_property_names(Value schema, Value keyword, Branches& branches);
   void some_property(Branch::Some some, Branches& branches);
   std::shared_ptr<const KeySet> described(Value schema) const;
+  std::string_view common_property(Value keyword) const;
   void min_properties(Value schema, Value keyword, Branches& branches);
   void not_min_properties(Value schema, Value keyword, Branches& branches);
   void max_properties(Value schema, Value keyword, Branches& branches);

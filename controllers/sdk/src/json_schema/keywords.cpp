@@ -153,7 +153,7 @@ bool Expander::disjoint(Value a, Value b, const Branches& within, const std::vec
   if (shared == 0) return true;
   // often they give the same property different values, and it is required beside them
   const auto shape = shapes_.find(both);
-  if (shared != kObject || shape == shapes_.end() || shape->second->left_out & kObject) return false;
+  if (shared != kObject || shape == shapes_.end()) return false;
   for (const Value value : shape->second->literals)
     if (document_.is(value, Kind::kObject)) return false;
   for (const Branch& branch : shape->second->branches) {
@@ -418,21 +418,13 @@ void Expander::add_text(Value keyword, bool format, bool negated, Branches& bran
   if (!document_.is(keyword, Kind::kString)) return problems_.wrong(keyword, "a text is expected");
   if (negated) only(branches, kString);
   prune(branches);
-  const Pattern& pattern = strings_.read(document_.text(keyword), format);
+  const Pattern& pattern = strings_.read(document_.text(keyword), format, negated);
   if (!pattern.problem.empty()) return problem(branches, kString, keyword, pattern.problem.c_str());
   if (format && pattern.text.empty()) {
     if (negated) branches.clear();
     return;
   }
-  for (Branch& b : branches) {
-    // the negation of a format is a problem, but no text meets both
-    for (const Branch::Problem& problem : b.problems)
-      if (format && document_.name(problem.where) == "format" && problem.rare &&
-          document_.text(problem.where) == document_.text(keyword))
-        b.types &= static_cast<Types>(~kString);
-    b.texts.push_back({document_.text(keyword), keyword, format, negated});
-  }
-  prune(branches);
+  for (Branch& b : branches) b.texts.push_back({document_.text(keyword), keyword, format, negated});
 }
 
 void Expander::pattern(Value, Value keyword, Branches& branches) { add_text(keyword, false, false, branches); }
@@ -450,7 +442,6 @@ void Expander::format(Value, Value keyword, Branches& branches) {
   });
 }
 
-// a text that does not match our pattern may still be of the format, since our patterns are stricter
 void Expander::not_format(Value, Value keyword, Branches& branches) {
   if (document_.is(keyword, Kind::kString) && strings_.ignores_format(document_.text(keyword))) return branches.clear();
   const Format* format = document_.is(keyword, Kind::kString) ? find_format(document_.text(keyword)) : nullptr;
@@ -458,13 +449,7 @@ void Expander::not_format(Value, Value keyword, Branches& branches) {
     only(branches, kNumber);
     return problem(branches, kNumber, keyword, "the negation of a number's format cannot be enforced");
   }
-  if (format && format->pattern.empty()) return branches.clear();
-  only(branches, kString);
-  for (Branch& b : branches)
-    for (const Branch::Text& text : b.texts)
-      if (text.format && !text.negated && text.text == document_.text(keyword)) b.types = 0;
-  prune(branches);
-  problem(branches, kString, keyword, "the negation of a text's format cannot be enforced", true);
+  add_text(keyword, true, true, branches);
 }
 
 void Expander::content(Value, Value keyword, Branches& branches) {

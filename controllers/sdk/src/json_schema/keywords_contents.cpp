@@ -1,5 +1,6 @@
 // Applies keywords about the contents of arrays and objects.
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -261,12 +262,23 @@ void Expander::property_names(Value, Value keyword, Branches& branches) {
   for (Branch& b : branches) b.names.push_back(holds(keyword));
 }
 
-/// Requires a property that violates a keyword.
+/// Requires a property that violates a keyword. Where additionalProperties leaves one name for it, the property of this
+/// name is required, so that alternatives that exclude each other by their only properties are not multiplied out.
 void Expander::some_property(Branch::Some some, Branches& branches) {
   each(branches, [&](Branch& b) {
     b.types &= kObject;
     b.min_properties = std::max(b.min_properties, 1u);
-    b.some.push_back(some);
+    const auto closed = std::ranges::find_if(b.additional, [&](const Branch::Additional& one) {
+      const bool none = !is_negated(one.schema) && document_.is(schema_of(one.schema), Kind::kFalse);
+      return none && one.known->patterns.empty();
+    });
+    if (closed == b.additional.end() || !some.outside || !some.outside->patterns.empty()) return b.some.push_back(some);
+    std::vector<std::string_view> left;
+    std::ranges::set_difference(closed->known->names, some.outside->names, std::back_inserter(left));
+    if (left.size() > 1) return b.some.push_back(some);
+    if (left.empty()) return void(b.types = 0);
+    b.require(left[0]);
+    for (const Atom value : some.values) b.properties.push_back({left[0], value, false});
   });
 }
 
@@ -325,26 +337,51 @@ void Expander::not_max_properties(Value, Value keyword, Branches& branches) {
 /// hold.
 void Expander::dependent(Value, Value keyword, Branches& branches) {
   if (!is_map(keyword)) return;
+  // leaves objects with a property, and returns the other ones and values of other types
+  const auto split = [&](std::string_view name) {
+    Branches without = copy(branches);
+    each(without, [&](Branch& b) {
+      b.properties.push_back({name, kNever, false});
+      if (b.requires_name(name)) b.types &= static_cast<Types>(~kObject);
+    });
+    each(branches, [&](Branch& b) {
+      b.types &= kObject;
+      b.require(name);
+    });
+    return without;
+  };
+  const std::string_view common = common_property(keyword);
+  Branches lacking;
+  if (!common.empty()) lacking = split(common);
   for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
     const Value rule = document_.child(keyword, i);
     const bool names = document_.is(rule, Kind::kArray);
     if ((names && document_.count(rule) == 0) || document_.is(rule, Kind::kTrue)) continue;
-    Branches without = copy(branches);
-    for (Branch& b : without) {
-      b.properties.push_back({document_.name(rule), kNever, false});
-      if (b.requires_name(document_.name(rule))) b.types &= static_cast<Types>(~kObject);
-    }
-    prune(without);
-    each(branches, [&](Branch& b) {
-      b.types &= kObject;
-      b.require(document_.name(rule));
-    });
+    Branches without = split(document_.name(rule));
     if (names)
       require_names(rule, branches);
     else
       apply(holds(rule), branches);
     append(std::move(without), branches);
+    if (!common.empty()) std::erase_if(branches, [&](Branch& b) { return drop_impossible(b); });
   }
+  append(std::move(lacking), branches);
+}
+
+/// Returns the property that all of several rules are about: those that exclude each other by its value are not
+/// multiplied out if it is present, and none of them matters if it is not. Empty if there is no such property.
+std::string_view Expander::common_property(Value keyword) const {
+  const Value first = document_.count(keyword) > 2 ? document_.child(keyword, 0) : kNone;
+  const auto only = [&](Value rule) {
+    const Value properties = document_.is(rule, Kind::kObject) ? document_.find(rule, "properties") : kNone;
+    const bool one = properties != kNone && document_.count(rule) == 1 && document_.is(properties, Kind::kObject) &&
+                     document_.count(properties) == 1;
+    return one ? document_.name(document_.child(properties, 0)) : std::string_view();
+  };
+  const std::string_view name = first == kNone ? std::string_view() : only(first);
+  for (std::uint32_t i = 1; !name.empty() && i < document_.count(keyword); i++)
+    if (only(document_.child(keyword, i)) != name) return {};
+  return name;
 }
 
 void Expander::not_dependent(Value, Value keyword, Branches& branches) {

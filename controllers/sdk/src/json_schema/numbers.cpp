@@ -147,6 +147,8 @@ bool is_multiple(const Decimal& a, const Decimal& b) {
 namespace {
 
 constexpr std::size_t kSafeDigits = 15;
+/// Digits before the point of a number whose bound has more of them.
+constexpr std::int32_t kBoundDigits = 64;
 constexpr const char* kWhole = "(?:0|[1-9][0-9]*)";
 constexpr const char* kExponent = "(?:[eE][+-]?[0-9]+)?";
 /// Zero in every spelling of JSON.
@@ -313,7 +315,22 @@ std::string both_patterns(const std::vector<std::string>& patterns) {
   return out + ")";
 }
 
-std::string integer_pattern(const Range& range) {
+namespace {
+
+/// Returns the part of a range that needs an automaton of moderate size: a bound on one side of 0 that only numbers
+/// with more digits exceed, such as the greatest double, becomes a bound on the number of digits.
+Range moderate(Range range) {
+  const Decimal high{false, "1", kBoundDigits}, low = high.negated();
+  const bool ends = range.high && compare(*range.high, low) > 0, begins = range.low && compare(*range.low, high) < 0;
+  if (range.high && compare(*range.high, high) > 0 && (begins || !range.low)) range.high = high, range.high_open = false;
+  if (range.low && compare(*range.low, low) < 0 && (ends || !range.high)) range.low = low, range.low_open = false;
+  return range;
+}
+
+}  // namespace
+
+std::string integer_pattern(const Range& whole) {
+  const Range range = moderate(whole);
   if (!range.bounded()) return std::string("-?") + kWhole;
   std::optional<Decimal> low, high;
   if (range.low) low = range.low_open && range.low->integral() ? range.low->plus(1) : range.low->ceiling();
@@ -330,7 +347,8 @@ std::string integer_pattern(const Range& range) {
   return choice(texts);
 }
 
-std::string number_pattern(const Range& range) {
+std::string number_pattern(const Range& whole) {
+  const Range range = moderate(whole);
   if (!range.bounded()) return std::string("-?") + kWhole + "(?:\\.[0-9]+)?" + kExponent;
   if (range.low && range.low->zero() && !range.low_open && !range.high)
     return std::string("(?:") + kWhole + "(?:\\.[0-9]+)?" + kExponent + "|" + kZero + ")";

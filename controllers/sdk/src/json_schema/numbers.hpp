@@ -50,10 +50,11 @@ struct Range {
   bool contains(const Decimal& number) const;
 };
 
-/// Returns a pattern for integers, without a fraction. Both signs of zero are zero.
+/// Returns a pattern for integers, without a fraction. Both signs of zero are zero. If a bound has more than 64 digits,
+/// and the other one does not exclude all shorter numbers, numbers have at most 64 digits before the point.
 std::string integer_pattern(const Range& range);
 /// Returns a pattern for all numbers. Without bounds, or with the only bound of 0 or more, in any spelling of JSON;
-/// otherwise only zero has exponents. Next to an open bound it allows at most 15 digits, so that no reader rounds to
+/// otherwise only zero has exponents, and long bounds are those of integer_pattern. Next to an open bound it allows at most 15 digits, so that no reader rounds to
 /// the bound.
 std::string number_pattern(const Range& range);
 /// Returns a pattern for numbers that are not integers.

@@ -14,6 +14,9 @@
   "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|"                                            \
   "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)"
 #define TIME "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]+)?(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+// for negations: with leap seconds, and whatever the days of a month are
+#define ANY_DATE "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+#define ANY_TIME "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
 #define DURATION_TIME "T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)"
 #define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
 #define LABEL(most) "[A-Za-z0-9](?:[A-Za-z0-9-]{0," most "}[A-Za-z0-9])?"
@@ -35,6 +38,9 @@
   ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}" LS32 "|(?:(?:" H16 \
   ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16 ":){0,5}" H16        \
   ")?::" H16 "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
+// for negations: with zeros in front, and with a zone
+#define ANY_IPV4 "[0-9]+(?:\\.[0-9]+){3}"
+#define ANY_IPV6 "[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(?:%.*)?"
 #define EMAIL ATOM "{1,64}(?:\\." ATOM "+)*@(?:" HOSTNAME "|\\[" IPV4 "\\]|\\[IPv6:" IPV6 "\\])"
 #define HEX(many) "[0-9A-Fa-f]{" many "}"
 #define UUID(version) HEX("8") "-" HEX("4") "-" version HEX("3") "-[89ABab]" HEX("3") "-" HEX("12")
@@ -76,38 +82,38 @@ namespace aici::json_schema {
 namespace {
 
 constexpr Format kFormats[] = {
-    {"date", "^" DATE "$"},
-    {"time", "^" TIME "$"},
-    {"date-time", "^" DATE "[Tt]" TIME "$"},
+    {"date", "^" DATE "$", "^" ANY_DATE "$"},
+    {"time", "^" TIME "$", "^" ANY_TIME "$"},
+    {"date-time", "^" DATE "[Tt]" TIME "$", "^" ANY_DATE "[Tt ]" ANY_TIME "$"},
     {"duration", "^P(?:[0-9]+W|(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)(?:" DURATION_TIME
-                 ")?|" DURATION_TIME ")$"},
-    {"email", "^" EMAIL "$"},
-    {"idn-email", "^" EMAIL "$"},
-    {"hostname", "^" PLAIN_HOSTNAME "$"},
-    {"idn-hostname", "^" PLAIN_HOSTNAME "$"},
-    {"ipv4", "^" IPV4 "$"},
-    {"ipv6", "^" IPV6 "$"},
-    {"uri", "^" URI "$"},
-    {"iri", "^" URI "$"},
-    {"uri-reference", "^(?:" URI "|" RELATIVE ")$"},
-    {"iri-reference", "^(?:" URI "|" RELATIVE ")$"},
+                 ")?|" DURATION_TIME ")$", "^P[0-9A-Z.,]*$"},
+    {"email", "^" EMAIL "$", "@"},
+    {"idn-email", "^" EMAIL "$", "@"},
+    {"hostname", "^" PLAIN_HOSTNAME "$", "^[A-Za-z0-9._-]*$"},
+    {"idn-hostname", "^" PLAIN_HOSTNAME "$", "^[A-Za-z0-9._\\u0080-\\u{10ffff}-]*$"},
+    {"ipv4", "^" IPV4 "$", "^" ANY_IPV4 "$"},
+    {"ipv6", "^" IPV6 "$", "^" ANY_IPV6 "$"},
+    {"uri", "^" URI "$", "^[A-Za-z][A-Za-z0-9+.-]*:"},
+    {"iri", "^" URI "$", "^[A-Za-z][A-Za-z0-9+.-]*:"},
+    {"uri-reference", "^(?:" URI "|" RELATIVE ")$", "^[^\\u0000- \"<>\\\\^`{|}]*$"},
+    {"iri-reference", "^(?:" URI "|" RELATIVE ")$", "^[^\\u0000- \"<>\\\\^`{|}]*$"},
     {"uri-template", "^(?:[A-Za-z0-9._~!$&()*+,;=:@/?#\\[\\]-]|" PERCENT "|\\{[+#./;?&]?" VARIABLE "(?:," VARIABLE
-                     ")*\\})*$"},
+                     ")*\\})*$", "^[^\\u0000- \"<>\\\\^`|]*$"},
     {"uuid", "^" HEX("8") "-" HEX("4") "-" HEX("4") "-" HEX("4") "-" HEX("12") "$"},
     {"json-pointer", "^" POINTER "$"},
     {"relative-json-pointer", "^(?:0|[1-9][0-9]*)(?:#|" POINTER ")$"},
-    {"regex", "^" REGEX "$"},
+    {"regex", "^" REGEX "$", "^"},
     // formats that are not in JSON Schema but in OpenAPI
-    {"int8", "", "-128", "127"},
-    {"int16", "", "-32768", "32767"},
-    {"int32", "", "-2147483648", "2147483647"},
-    {"int64", "", "-9223372036854775808", "9223372036854775807"},
-    {"uint8", "", "0", "255"},
-    {"uint16", "", "0", "65535"},
-    {"uint32", "", "0", "4294967295"},
-    {"uint64", "", "0", "18446744073709551615"},
-    {"byte", "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"},
-    {"base64url", "^(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2}(?:==)?|[A-Za-z0-9_-]{3}=?)?$"},
+    {"int8", "", "", "-128", "127"},
+    {"int16", "", "", "-32768", "32767"},
+    {"int32", "", "", "-2147483648", "2147483647"},
+    {"int64", "", "", "-9223372036854775808", "9223372036854775807"},
+    {"uint8", "", "", "0", "255"},
+    {"uint16", "", "", "0", "65535"},
+    {"uint32", "", "", "0", "4294967295"},
+    {"uint64", "", "", "0", "18446744073709551615"},
+    {"byte", "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$", "^[A-Za-z0-9+/=\\s]*$"},
+    {"base64url", "^(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2}(?:==)?|[A-Za-z0-9_-]{3}=?)?$", "^[A-Za-z0-9_=-]*$"},
     {"float", ""},
     {"double", ""},
     {"password", ""},
@@ -120,7 +126,7 @@ constexpr Format kFormats[] = {
     {"uuid6", "^" UUID("6") "$"},
     {"uuid7", "^" UUID("7") "$"},
     {"uuid8", "^" UUID("8") "$"},
-    {"ipvanyaddress", "^(?:" IPV4 "|" IPV6 ")$"},
+    {"ipvanyaddress", "^(?:" IPV4 "|" IPV6 ")$", "^(?:" ANY_IPV4 "|" ANY_IPV6 ")$"},
     {"path", ""},
 };
 
@@ -230,8 +236,8 @@ std::shared_ptr<regex::Regex> Strings::compile(std::string_view pattern, bool* e
   return automaton;
 }
 
-Strings::Known& Strings::known(std::string_view text, bool format) {
-  const auto [found, added] = known_.try_emplace({std::string(text), format});
+Strings::Known& Strings::known(std::string_view text, bool format, bool negated) {
+  const auto [found, added] = known_.try_emplace({std::string(text), format, format && negated});
   Known& known = found->second;
   if (!added) return known;
   if (!format) {
@@ -242,7 +248,7 @@ Strings::Known& Strings::known(std::string_view text, bool format) {
     if (const std::string_view similar = similar_format(text); !similar.empty())
       known.pattern.problem.append(": do you mean ").append(similar).append("?");
   } else if (!meant->pattern.empty()) {
-    known.pattern = read_ecma(meant->pattern, plain_);
+    known.pattern = read_ecma(negated && !meant->wide.empty() ? meant->wide : meant->pattern, plain_);
   }
   return known;
 }
@@ -251,10 +257,12 @@ bool Strings::ignores_format(std::string_view name) const {
   return !refuse_unknown_formats_ && !find_format(name) && similar_format(name).empty();
 }
 
-const Pattern& Strings::read(std::string_view text, bool format) { return known(text, format).pattern; }
+const Pattern& Strings::read(std::string_view text, bool format, bool negated) {
+  return known(text, format, negated).pattern;
+}
 
-std::optional<bool> Strings::matches(std::string_view text, bool format, std::string_view string) {
-  Known& known = this->known(text, format);
+std::optional<bool> Strings::matches(std::string_view text, bool format, std::string_view string, bool negated) {
+  Known& known = this->known(text, format, negated);
   if (!known.pattern.problem.empty() || known.failed) return std::nullopt;
   if (known.pattern.text.empty()) return true;
   if (!known.compiled) {
@@ -280,7 +288,7 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
   const Pattern::Stretch* stretch = nullptr;
   Language out;
   for (const Branch::Text& text : branch.texts) {
-    const Pattern& pattern = read(text.text, text.format);
+    const Pattern& pattern = read(text.text, text.format, text.negated);
     *cause = &text;
     out.assertive = out.assertive || pattern.assertive;
     if (!pattern.text.empty()) (text.negated ? bad : good).push_back(pattern.text);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -85,6 +86,8 @@ struct Format {
   std::string_view name;
   /// Empty if every string is allowed.
   std::string_view pattern;
+  /// For the negation: all texts that a validator might take for one of the format; empty if that is `pattern`.
+  std::string_view wide = {};
   /// For numbers: the bounds of an integer; empty if the format is not about numbers.
   std::string_view low = {}, high = {};
 
@@ -106,12 +109,17 @@ class Strings {
   Strings(bool plain, bool refuse_unknown_formats)
       : plain_(plain), refuse_unknown_formats_(refuse_unknown_formats) {}
 
-  /// Returns the expression of a pattern or of a format. If there is none, its `problem` has the reason.
-  const Pattern& read(std::string_view text, bool format);
+  /// Returns the expression of a pattern or of a format. If there is none, its `problem` has the reason. For a format
+  /// that must not be met, `negated`, the expression also matches texts that resemble the format.
+  const Pattern& read(std::string_view text, bool format, bool negated = false);
   /// Returns whether a format is not known and ignored, as JSON Schema says. A misspelled one is not ignored.
   bool ignores_format(std::string_view name) const;
   /// Returns whether the string matches; nothing if that cannot be decided.
-  std::optional<bool> matches(std::string_view text, bool format, std::string_view string);
+  std::optional<bool> matches(std::string_view text, bool format, std::string_view string, bool negated = false);
+  /// Returns whether the string certainly matches, or, if the text is negated, certainly does not.
+  bool meets(const Branch::Text& text, std::string_view string) {
+    return matches(text.text, text.format, string, text.negated).value_or(text.negated) != text.negated;
+  }
 
   /// The strings of a branch, between their quotes if they have some, as a pattern of aici/regex. Ignores not_strings.
   /// If there is no pattern of moderate size, returns nothing and sets `problem`. `assertive`: it examines its
@@ -140,10 +148,10 @@ class Strings {
     std::shared_ptr<regex::Regex> automaton{};
     bool compiled = false, failed = false;
   };
-  Known& known(std::string_view text, bool format);
+  Known& known(std::string_view text, bool format, bool negated);
 
   bool plain_, refuse_unknown_formats_;
-  std::map<std::pair<std::string, bool>, Known> known_;
+  std::map<std::tuple<std::string, bool, bool>, Known> known_;
 };
 
 }  // namespace aici::json_schema

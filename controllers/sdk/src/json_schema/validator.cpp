@@ -181,9 +181,12 @@ Validator::Answer Validator::scalar(Value value, Value keyword, std::string_view
   if (document_.is(value, Kind::kString)) {
     if (name == "pattern" || name == "format") {
       if (!document_.is(keyword, Kind::kString)) return Answer::kUnknown;
-      const auto match = strings_.matches(document_.text(keyword), name == "format", document_.text(value));
-      // our formats are stricter than necessary
-      if (!match || (!*match && name == "format")) return Answer::kUnknown;
+      const bool format = name == "format";
+      const std::string_view pattern = document_.text(keyword), text = document_.text(value);
+      const auto match = strings_.matches(pattern, format, text);
+      // between the texts that are allowed and those that are not of the format may be others
+      if (!match || (!*match && format && strings_.matches(pattern, format, text, true).value_or(true)))
+        return Answer::kUnknown;
       return of(*match);
     }
     if (name != "minLength" && name != "maxLength") return Answer::kYes;

@@ -85,6 +85,10 @@ def constraint(
         if tag is not None:
             written = structural_tag_grammar(_structural_tag(tag, name), start or Start(), name)
             found[name] = _call("kbnf", written, name)
+    if outputs is not None and not any(name.startswith("structured_outputs.") for name in found):
+        raise bad_request(
+            "structured_outputs has no constraint: give one, or remove it", "structured_outputs"
+        )
     if len(found) > 1:
         raise bad_request(f"only one of {' and '.join(found)} can constrain an answer", list(found)[1])
     return next(iter(found.values()), None)
