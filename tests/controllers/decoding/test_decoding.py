@@ -411,7 +411,7 @@ def test_the_watermark_is_found_in_200_tokens_of_a_real_model(smollm: LlamaEngin
 
     prompts = [
         [{"role": "user", "content": f"Write about {topic}."}]
-        for topic in (TOPICS if thorough() else TOPICS[:4])
+        for topic in (TOPICS if thorough() else TOPICS[:1])
     ]
     marked = marks(prompts, key=42, share=0.5, bias=2, tokens=200)
     assert all(result.error is None for result in marked)

@@ -34,4 +34,5 @@ def test_workflows_report_all_figures(figures: Figures, monkeypatch: pytest.Monk
         each |= {f"branches.{who}_s", f"branches.{who}.passes", f"branches.{who}.tokens"}
     assert found["branches.forks.tokens"] < found["branches.requests.tokens"]
     assert set(found) == each | whole
-    assert min(found[name] for name in found if name.endswith(("_s", "ratio", "tokens", "_us"))) > 0
+    # the time of a call is a difference, which may be negative on a busy machine
+    assert min(found[name] for name in found if name.endswith(("_s", "ratio", "tokens"))) > 0
