@@ -49,7 +49,7 @@ class ServerError(AiciError):
 
 
 class _Routes(Generic[_Described, _Result, _Nothing]):
-    """What both clients have in common: methods of one request, whose answer they return or promise."""
+    """The methods that both clients share: each sends one request, and returns or promises its answer."""
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT_S) -> None:
         """Connects at the first request.

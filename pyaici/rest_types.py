@@ -1,4 +1,4 @@
-"""What a client of `aici serve` sends and receives, for type checkers; docs/server.md describes it."""
+"""Types of the objects that a client of `aici serve` sends and receives; docs/server.md describes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decoding methods cost: looks at a distribution, mixed logits, and expected text."""
+"""The costs of decoding methods: looks at a distribution, mixed logits, and expected text."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def open_server(url: str, arguments: argparse.Namespace, *packages: str) -> Rest
 
 
 #: options for a local model, and their defaults
-_LOCAL = {
+LOCAL = {
     "model": None,
     "engine": None,
     "device": None,
@@ -84,7 +84,7 @@ _LOCAL = {
 
 def local_options(arguments: argparse.Namespace) -> list[str]:
     """Returns the names of the options for a local model that the user has given."""
-    return [name for name, default in _LOCAL.items() if getattr(arguments, name, default) != default]
+    return [name for name, default in LOCAL.items() if getattr(arguments, name, default) != default]
 
 
 def refuse_local(arguments: argparse.Namespace) -> None:

@@ -95,7 +95,7 @@ DEFAULTS = {
     ("/api/chat", "top_k"): 40,
     ("/api/chat", "max_tokens"): -1,
 }
-#: a request's field that is None has this meaning (`pyaici.server.apis.sampling.sampling`)
+#: meaning of a field that a request leaves out (`pyaici.server.apis.sampling.sampling`)
 UNSET = {name: default for name, (_, default) in OPTIONS.items()} | {"temperature": 1.0, "max_tokens": None}
 
 
@@ -267,5 +267,5 @@ def test_a_request_names_its_controller_in_the_same_way_everywhere() -> None:
 
 
 def test_the_server_knows_the_keys_of_vllm() -> None:
-    """Those that it cannot carry out are refused, each with a cure; `aici_keep` changes nothing."""
+    """The server refuses keys that it cannot carry out, each with a cure; `aici_keep` changes nothing."""
     assert set(vllm._KEYS) == {*VllmArguments.model_fields, *VllmArguments.refused, f"{PREFIX}keep"}
