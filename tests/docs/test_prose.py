@@ -14,7 +14,7 @@ import pytest
 
 from aicirt import settings as limits
 from pyaici.bundled import bundled_controllers
-from pyaici.cli import run
+from pyaici.cli import server
 from pyaici.cli.__main__ import parser
 from pyaici.engines.engine import GenerationResult
 from pyaici.engines.hf import program as hf
@@ -293,7 +293,7 @@ def test_fields_of_steps_are_those_of_the_library() -> None:
 
 def test_options_that_servers_do_not_take_are_listed() -> None:
     assert listed(GUIDE / "building.md", "these options are refused: ") == {
-        f"--{name.replace('_', '-')}" for name in run.LOCAL
+        f"--{name.replace('_', '-')}" for name in server._LOCAL
     }
 
 
