@@ -506,18 +506,13 @@ void visit_inner(F& f, std::uint32_t inner, TokenSet& out, Visit visit) {
   visit_twin(f, inner, out, visit);
 }
 
-/// Adds the tokens below an exit from the inner state of `state`.
+/// Adds the tokens below a node, before which the text is appended to `state`.
 template <HasInner F>
-void below_exit(F& f, typename F::State state, const Exit& exit, Walk<F>& walk) {
+void below_text(F& f, typename F::State state, const TrieNode* node, Walk<F>& walk) {
   const Vocabulary& vocab = vocabulary();
-  const TrieNode* const node = vocab.nodes() + exit.node;
-  if constexpr (HasDoubts<F>)
-    if (f.by_text(state)) {
-      for (const char byte : vocab.token(vocab.order()[node->first()]).substr(0, node->depth() - 1))
-        if (!try_append(f, typename F::State(state), static_cast<std::uint8_t>(byte), &state)) return;
-      return walk.below(node, state, kNoExits);
-    }
-  walk.below(node, f.outer(state, exit.above), kNoExits);
+  for (const char byte : vocab.token(vocab.order()[node->first()]).substr(0, node->depth() - 1))
+    if (!try_append(f, typename F::State(state), static_cast<std::uint8_t>(byte), &state)) return;
+  walk.below(node, state, kNoExits);
 }
 
 /// Adds the tokens at and below a node at which a terminal begins, from the inner mask in front of this terminal.
@@ -550,12 +545,15 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
           large.push_back(exit);
           return;
         }
-      detail::below_exit(f, state, exit, walk);
+      walk.below(node, f.outer(state, exit.above), detail::kNoExits);
     };
-    if (inner != 0) detail::visit_inner(f, inner, out, visit);
+    bool by_text = false;
     if constexpr (HasDoubts<F>)
-      if (inner != 0)
+      if ((by_text = f.by_text(state))) {
+        detail::visit_inner(f, inner, out, [&](const Exit& exit) { detail::below_text(f, state, nodes + exit.node, walk); });
         for (const std::string& text : f.doubts(state)) walk.check(state, text);
+      }
+    if (inner != 0 && !by_text) detail::visit_inner(f, inner, out, visit);
     if constexpr (HasRestart<F>)
       for (const Exit& exit : large) {
         const TrieNode* node = nodes + exit.node;
