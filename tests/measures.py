@@ -14,7 +14,7 @@ from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
     "files of Python": 355,
-    "lines of Python": 68_384,
+    "lines of Python": 68_426,
     "files of the SDK": 133,
     "files of Python under 60 lines": 62,
     "circles of files": 0,
