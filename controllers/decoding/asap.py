@@ -5,8 +5,7 @@ distribution. For each beginning, the script keeps an upper bound of the probabi
 completes it within the pattern: 1 where it has not been, else the sum over known tokens of probability
 times bound, and `allowed_mass`, the exact probability of all other allowed tokens. Drawing in proportion to
 probability times bound approaches the model's distribution given the pattern. There, the bounds scale the
-logits; here, a random number decides whether the model draws one of the other tokens, or the script one of
-the known ones.
+logits; here, a random number decides whether the model draws another token, or the script a known one.
 
 Prompt: When was the Eiffel Tower built?
 Argument: {"pattern": "It was built in (18|19)[0-9]{2}[.]", "samples": 3, "tokens": 20}

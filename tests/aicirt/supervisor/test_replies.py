@@ -136,7 +136,7 @@ def play(test: Callable[[WorkerProcess, FrameSocket, Callable[[], Awaitable[int]
         end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         async def start(_: str, __: Sequence[str], files: Sequence[int], ___: int) -> Child:
-            theirs.append(FrameSocket(socket.fromfd(files[-1], socket.AF_UNIX, socket.SOCK_STREAM)))
+            theirs.append(FrameSocket(socket.fromfd(files[2], socket.AF_UNIX, socket.SOCK_STREAM)))
             return Child(subprocess.Popen(["sleep", "1000"]).pid, end.set_result)
 
         worker = WorkerProcess(0, 1, WorkerConfig(), start, lambda _: None, lambda _, __: None)

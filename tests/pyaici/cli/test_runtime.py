@@ -60,8 +60,8 @@ def test_who_sees_the_socket_can_connect(tmp_path: Path) -> None:
 import socket, sys
 from aicirt.__main__ import main
 from aicirt.supervisor import server
-server.names.sweep_orphans = lambda: sys.exit(socket.socket(socket.AF_UNIX).connect_ex(sys.argv[2]))
-main()  # sweeps before it starts anything
+server.WorkerPool = lambda *_: sys.exit(socket.socket(socket.AF_UNIX).connect_ex(sys.argv[2]))
+main()  # listens before it starts workers
 """
     command = [sys.executable, "-c", code, "--socket", str(tmp_path / "sock"), "--store", str(tmp_path)]
     assert subprocess.run(command, check=False, cwd=ROOT).returncode == 0

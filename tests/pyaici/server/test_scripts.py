@@ -130,7 +130,7 @@ def test_script_that_fails_at_the_start_is_refused_with_its_line(
         ),
         ({"script": {"language": "python", "source": "x", "arg": ["\ud800"]}}, "script.arg", "surrogate"),
         ({"script": {"language": "python", "source": "x", "arg": float("nan")}}, "script.arg", "NaN"),
-        ({"script": "x"}, "script", "dictionary"),
+        ({"script": "x"}, "script", "JSON object"),
         ({"script": {"language": "python", "source": "x"}, "controller": "regex"}, "script", "controller"),
         (
             {"script": {"language": "python", "source": "x"}, "controller_arg": "a"},
