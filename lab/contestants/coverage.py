@@ -6,10 +6,10 @@ Work is counted in fuel, so that the worst schemas are the same ones on every ma
 from __future__ import annotations
 
 import queue
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -67,32 +67,24 @@ def cover(case: Case, engine: Child) -> dict[str, Any]:
 
 def cover_all(paths: Sequence[Path], size: str, jobs: int) -> Iterator[dict[str, Any] | BrokenFile]:
     """Covers files in so many processes at once. Yields results as they come."""
-    waiting: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
-    done: queue.SimpleQueue[dict[str, Any] | BrokenFile | None] = queue.SimpleQueue()
-    for path in [*paths, *[None] * jobs]:
-        waiting.put(path)
+    engines: queue.SimpleQueue[Child] = queue.SimpleQueue()
 
-    def work() -> None:
+    def one(path: Path) -> dict[str, Any] | BrokenFile:
+        engine = engines.get()
         try:
-            with closing(Child(fuel_engine, size)) as engine:
-                while (path := waiting.get()) is not None:
-                    try:
-                        done.put(cover(read_case(path), engine))
-                    except BrokenFile as error:
-                        done.put(error)
+            return cover(read_case(path), engine)
+        except BrokenFile as error:
+            return error
         finally:
-            done.put(None)
+            engines.put(engine)
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(jobs)]
-    for thread in threads:
-        thread.start()
-    left = jobs
-    while left:
-        result = done.get()
-        if result is None:
-            left -= 1
-        else:
-            yield result
+    with ExitStack() as stack:
+        for _ in range(jobs):
+            engines.put(stack.enter_context(closing(Child(fuel_engine, size))))
+        pool = ThreadPoolExecutor(jobs)
+        stack.callback(pool.shutdown, cancel_futures=True)
+        for done in as_completed([pool.submit(one, path) for path in paths]):
+            yield done.result()
 
 
 def passes(found: Mapping[str, Any], *, any_order: bool = False) -> bool:

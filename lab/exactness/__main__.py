@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import sys
 import tempfile
+from collections import Counter
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -74,8 +75,8 @@ def _figures(score: Score) -> dict[str, Any]:
         "masks": score.masks,
         "tokens_different": score.different,
         "tokens_judged": score.judged,
-        **{kind: score.tokens[kind] for kind in (*kinds, OPEN)},
-        **{f"schemas_{kind}": len(score.schemas_with.get(kind, ())) for kind in kinds},
+        **{kind: score.tokens.get(kind, Counter()).total() for kind in (*kinds, OPEN)},
+        **{f"schemas_{kind}": sum(found == kind for found, _ in score.flaws) for kind in kinds},
     }
 
 
@@ -119,8 +120,8 @@ def main(argv: list[str] | None = None) -> int:
             name: {
                 "refused": score.refused,
                 "failed": score.failed,
-                "tokens": {kind: dict(found.most_common(_WHICH)) for kind, found in score.which.items()},
-                "flaws": [flaw._asdict() for flaw in score.flaws],
+                "tokens": {kind: dict(found.most_common(_WHICH)) for kind, found in score.tokens.items()},
+                "flaws": [flaw._asdict() for flaw in score.flaws.values()],
             }
             for name, score in comparison.scores.items()
         }

@@ -65,22 +65,15 @@ class Score:
     #: tokens about which it and another engine differ, and those of them that were judged
     different: int = 0
     judged: int = 0
-    #: tokens by kind of flaw, and the schemas that have one
-    tokens: Counter[str] = field(default_factory=Counter)
-    #: for each kind, how often which token
-    which: dict[str, Counter[str]] = field(default_factory=dict)
-    schemas_with: dict[str, set[str]] = field(default_factory=dict)
-    #: the first of each kind and schema
-    flaws: list[Flaw] = field(default_factory=list)
+    #: for each kind of flaw, and for OPEN, how often which token
+    tokens: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    #: the first flaw of each kind and schema
+    flaws: dict[tuple[str, str], Flaw] = field(default_factory=dict)
 
     def add(self, flaw: Flaw) -> None:
         """Counts a flaw."""
-        self.tokens[flaw.kind] += 1
-        self.which.setdefault(flaw.kind, Counter())[flaw.token] += 1
-        known = self.schemas_with.setdefault(flaw.kind, set())
-        if flaw.schema not in known:
-            known.add(flaw.schema)
-            self.flaws.append(flaw)
+        self.tokens[flaw.kind][flaw.token] += 1
+        self.flaws.setdefault((flaw.kind, flaw.schema), flaw)
 
 
 class Truth:
@@ -197,7 +190,7 @@ class Comparison:
             if invalid := next((text for verdict, text in verdicts if verdict is False), None):
                 self.scores[engine].add(flaw(WIDE, invalid))
             elif not any(verdict for verdict, _ in verdicts):
-                self.scores[engine].tokens[OPEN] += 1
+                self.scores[engine].tokens[OPEN][said] += 1
         for engine in (engine for engine, mask in masks.items() if not mask[token]):
             if valid is None:
                 continue

@@ -98,7 +98,7 @@ def test_equal_engines_have_no_flaws(arena: Arena) -> None:
 )
 def test_wrong_engine_is_found_out(arena: Arena, change: Any, wrong: str, kind: str) -> None:
     scores = compare(arena, right=MAKERS["aici"], other=with_schema(change))
-    (flaw,) = [flaw for flaw in scores[wrong].flaws if flaw.kind == kind]
+    (flaw,) = [flaw for flaw in scores[wrong].flaws.values() if flaw.kind == kind]
     assert flaw.schema == "s" and json.loads(flaw.text)["a"] is not None
     assert kind == ORDER or not scores["right"].flaws
     assert set(scores[wrong].tokens) <= {kind, ORDER}
