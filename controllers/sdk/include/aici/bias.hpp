@@ -41,6 +41,12 @@ inline void take_subtree(const TokenId* order, const TrieNode& node, std::uint32
   for (const TokenId* t = order + node.first(); t != end; t++) out[*t >> 5] |= 1u << (*t & 31);
 }
 
+/// Returns the text on the path to a node, without the node's byte.
+inline std::string_view text_above(const TrieNode& node) {
+  const Vocabulary& vocab = vocabulary();
+  return vocab.token(vocab.order()[node.first()]).substr(0, node.depth() - 1);
+}
+
 /// Copies the bit of each token in the trie to its duplicates.
 void copy_duplicates(const Vocabulary& vocab, std::uint32_t* out);
 
@@ -484,7 +490,7 @@ void visit_by_twin(F& f, std::uint32_t inner, std::uint32_t twin, std::uint32_t 
   for (const Exit& exit : exits) {
     const TrieNode& node = vocab.nodes()[exit.node];
     std::uint32_t above = inner;
-    for (const char byte : vocab.token(vocab.order()[node.first()]).substr(0, node.depth() - 1)) {
+    for (const char byte : text_above(node)) {
       above = inside.append(above, static_cast<std::uint8_t>(byte));
       if (inside.dead(above) || inside.leaves(above)) break;
     }
@@ -509,8 +515,7 @@ void visit_inner(F& f, std::uint32_t inner, TokenSet& out, Visit visit) {
 /// Adds the tokens below a node, before which the text is appended to `state`.
 template <HasInner F>
 void below_text(F& f, typename F::State state, const TrieNode* node, Walk<F>& walk) {
-  const Vocabulary& vocab = vocabulary();
-  for (const char byte : vocab.token(vocab.order()[node->first()]).substr(0, node->depth() - 1))
+  for (const char byte : text_above(*node))
     if (!try_append(f, typename F::State(state), static_cast<std::uint8_t>(byte), &state)) return;
   walk.below(node, state, kNoExits);
 }

@@ -17,6 +17,8 @@ constexpr std::uint32_t kMaxDepth = 64;
 /// Position::size after the name of a property.
 constexpr std::uint32_t kInValue = 0xffffffff;
 
+constexpr bool is_blank(unsigned byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
+
 /// Mixes words of 64 bits.
 struct Mixer {
   std::uint64_t state;
@@ -63,7 +65,7 @@ class Hashing {
 
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   void skip_blanks() {
-    while (at_ < text_.size() && (peek() == ' ' || peek() == '\n' || peek() == '\t' || peek() == '\r')) at_++;
+    while (is_blank(static_cast<std::uint8_t>(peek()))) at_++;
   }
   void skip_separator(char separator) {
     skip_blanks();
@@ -215,8 +217,6 @@ namespace {
 constexpr std::uint32_t kMaxSteps = 2000, kMinSteps = 16;
 /// Number of positions before a position where its state is looked for.
 constexpr std::size_t kLookBack = 64;
-
-constexpr bool is_blank(unsigned byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
 
 /// Returns all bytes, first those that complete most texts, and blanks last.
 constexpr std::array<std::uint8_t, 256> bytes_to_try() {
