@@ -64,10 +64,6 @@ GRACE_SECONDS = 1.0
 _LOG_LINES = 20
 
 
-class Terminated(KeyboardInterrupt):
-    """Raised on SIGTERM. Code that cleans up after Ctrl-C handles this exception too."""
-
-
 #: the signals that have come within `exceptions_wait`; None outside of it
 _waiting: list[int] | None = None
 
@@ -86,14 +82,7 @@ def exceptions_wait() -> Iterator[None]:
     finally:
         signals, _waiting = _waiting, outer
         if signals:
-            _raise(signals[0])
-
-
-def _raise(number: int) -> None:
-    """Raises the exception for a signal, or keeps the signal for the end of `exceptions_wait`."""
-    if _waiting is None:
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
-    _waiting.append(number)
+            raise KeyboardInterrupt
 
 
 def run_command(
@@ -104,14 +93,21 @@ def run_command(
     `name` is the command in messages. If `work` does not end within `GRACE_SECONDS` of the
     signal, the process exits without further cleanup.
     """
+    came: list[signal.Signals] = []
     try:
-        with _signals_raise(name):
+        with _signals_raise(name, came):
             return work()
-    except errors as error:
+    except KeyboardInterrupt:
+        return ended_by(name, came[0] if came else signal.SIGINT)
+    except Exception as error:
+        # an interrupt may arrive as another exception: Python 3.11 makes it a RuntimeError if it comes in
+        # `__set_name__`, and libraries in C an ImportError
+        if came:
+            return ended_by(name, came[0])
+        if not isinstance(error, errors):
+            raise
         _show(name, error)
         return 1
-    except KeyboardInterrupt as interrupt:
-        return ended_by(name, signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
 
 
 def ended_by(name: str, number: signal.Signals) -> int:
@@ -131,8 +127,8 @@ def leave(status: int) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _signals_raise(name: str) -> Iterator[None]:
-    """Makes SIGINT and SIGTERM raise KeyboardInterrupt and start the grace period."""
+def _signals_raise(name: str, came: list[signal.Signals]) -> Iterator[None]:
+    """Makes SIGINT and SIGTERM raise KeyboardInterrupt and start the grace period; adds them to `came`."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -143,7 +139,11 @@ def _signals_raise(name: str) -> Iterator[None]:
         if signal.SIGALRM not in found:  # the first signal; a later one interrupts the cleanup
             found[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: exit_at_last(number))
             signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
-        _raise(number)
+        came.append(signal.Signals(number))
+        if _waiting is not None:
+            _waiting.append(number)
+        else:
+            raise KeyboardInterrupt
 
     def exit_at_last(number: int) -> NoReturn:
         if sys.stdout.isatty():

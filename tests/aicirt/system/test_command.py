@@ -141,6 +141,22 @@ def test_signal_whose_exception_is_swallowed_ends_the_command_too(
     assert (process.returncode, err) == (status, line)
 
 
+@pytest.mark.parametrize(("number", "status", "line"), SIGNALS)
+@pytest.mark.parametrize("error", ["RuntimeError", "AiciError"])
+def test_signal_whose_exception_is_translated_is_still_the_reason(
+    start: Callable[..., subprocess.Popen[str]], number: signal.Signals, status: int, line: str, error: str
+) -> None:
+    """As Python 3.11 does where it calls `__set_name__`, and libraries in C that cannot import something."""
+    with start(
+        "    from aicirt.contract.errors import AiciError\n    ready()\n"
+        "    try:\n        while True:\n            time.sleep(0.1)\n"
+        f"    except BaseException:\n        raise {error}('no import')"
+    ) as process:
+        process.send_signal(number)
+        _, err = output_until_exit(process)
+    assert (process.returncode, err) == (status, line)
+
+
 def test_ignored_interrupt_stays_ignored(start: Callable[..., subprocess.Popen[str]]) -> None:
     """Shells start background jobs with SIGINT ignored."""
     with start("    ready()\n    time.sleep(1)\n    return 5", ignores=True) as process:
