@@ -106,6 +106,9 @@ def language_of(name: str | Path | None) -> Language | None:
     return next((language for language in LANGUAGES if suffix in language.suffixes), None)
 
 
+#: how a reference to a controller in a registry begins, where its name may stand
+SCHEME = "oci://"
+
 FOLDER = Path(__file__).resolve().parent / "_wasm"
 
 

@@ -172,17 +172,18 @@ case $order/$in_main/$in_vllm in beside/1/1) beside=1 ;; *) beside="" ;; esac
 
 if [ "$in_main" ]; then
     source scripts/setup.sh hf,sdk,dev
-    # Compilers of other languages, a browser, and a clang that fuzzes readers of grammars. The tests of a tool that
-    # cannot be fetched are skipped, but not in CI.
-    more="" browser=""
+    # Compilers of other languages, a browser, a registry, and a clang that fuzzes readers of grammars. The tests of a
+    # tool that cannot be fetched are skipped, but not in CI.
+    more="" browser="" servers=""
     if ! wanted languages; then :; elif more=$(scripts/languages.sh); then export AICI_LANGUAGES=all; else lacking languages.sh; fi
     if ! wanted browser; then :; elif browser=$(scripts/browser.sh); then export AICI_BROWSER=yes; else lacking browser.sh; fi
+    if ! wanted servers; then :; elif ! servers=$(scripts/servers.sh); then lacking servers.sh; fi
     if ! wanted clang; then :; elif scripts/clang.sh >/dev/null; then export AICI_CLANG=yes; else lacking clang.sh; fi
     if [ "$beside" ]; then source scripts/setup.sh hf,sdk,server,vllm,test; fi
     # Hypothesis takes the same examples each time, so that a run does not fail by chance: new ones are for --thorough.
     if [ "${AICI_THOROUGH:-}" ]; then examples=default; else examples=ci; fi
     # in the order of tests/conftest.py, which begins with the longest tests
-    tools=$more$browser start_tests .venv --maxprocesses=4 --dist=loadscope --no-loadscope-reorder \
+    tools=$more$browser$servers start_tests .venv --maxprocesses=4 --dist=loadscope --no-loadscope-reorder \
         "--hypothesis-profile=$examples" "${for_main[@]}"
     if [ "$beside" ]; then
         report "vLLM's tests run beside the others, in one process; what they print follows the others"

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from tests.structure import ROOT, files, imported, modules, nodes_in
 
 LIMITS = {
-    "files of Python": 355,
-    "lines of Python": 68_426,
+    "files of Python": 356,
+    "lines of Python": 69_030,
     "files of the SDK": 133,
     "files of Python under 60 lines": 62,
     "circles of files": 0,

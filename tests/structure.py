@@ -48,8 +48,8 @@ MATRIX = {
     "pyaici.bundled": "aicirt.contract pyaici.toolchain",
     "pyaici.cli": (
         "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.system "
-        "aicirt.wasm.module pyaici.bundled pyaici.client pyaici.engines pyaici.engines.batching "
-        "pyaici.engines.hf pyaici.engines.llama pyaici.engines.sglang pyaici.engines.vllm "
+        "aicirt.wasm.module pyaici.artifacts pyaici.bundled pyaici.client pyaici.engines "
+        "pyaici.engines.batching pyaici.engines.hf pyaici.engines.llama pyaici.engines.sglang pyaici.engines.vllm "
         "pyaici.engines.vllm.frontend pyaici.evaluation pyaici.opening pyaici.recording pyaici.rest "
         "pyaici.rest_types pyaici.scripting pyaici.server.http pyaici.server.serve pyaici.testing "
         "pyaici.toolchain pyaici.tools"
@@ -87,6 +87,7 @@ MATRIX = {
     ),
     "pyaici.engines.vllm.versions": "",
     "pyaici.engines.vllm.workers": "aicirt.contract pyaici.client pyaici.engines",
+    "pyaici.artifacts": "aicirt.contract aicirt.system pyaici.bundled pyaici.scripting",
     "pyaici.errors": "aicirt.contract pyaici.models",
     "pyaici.evaluation": "pyaici.client pyaici.engines",
     "pyaici.models": "aicirt.contract aicirt.system pyaici.toolchain",
@@ -144,8 +145,8 @@ MATRIX = {
         "pyaici.server.http pyaici.server.scheduling"
     ),
     "pyaici.server.controller_store": (
-        "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.scripting pyaici.server.http "
-        "pyaici.server.scheduling pyaici.server.settings"
+        "aicirt.contract aicirt.system pyaici.artifacts pyaici.bundled pyaici.client pyaici.scripting "
+        "pyaici.server.http pyaici.server.scheduling pyaici.server.settings"
     ),
     "pyaici.server.http": "aicirt.contract aicirt.system pyaici.engines pyaici.server.settings",
     "pyaici.server.models": (

@@ -11,6 +11,7 @@ from typing import Any
 from aicirt.contract.errors import AiciError
 from aicirt.system.terminal import leave, refuse_rest, run_command
 from pyaici.cli import (
+    artifacts,
     build,
     check,
     doctor,
@@ -69,6 +70,7 @@ def parser(*, completing: bool = False) -> argparse.ArgumentParser:
         users,
         grammar,
         modules,
+        artifacts,
         watch,
         doctor,
     ):

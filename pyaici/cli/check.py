@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from aicirt.contract.errors import AiciError, ModuleError
 from aicirt.contract.modules import script_value, unread_json
 from aicirt.system.terminal import show, show_json
-from pyaici.bundled import build_missing, controller_in, find_controller, language_of
+from pyaici.bundled import build_missing, find_controller, language_of
+from pyaici.cli.artifacts import controller_here
 from pyaici.cli.command import add_command
 from pyaici.scripting.script import Problem
 
@@ -70,7 +71,7 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints a report of each module, and a line for each script."""
-    names = [controller_in(name) for name in arguments.controllers]
+    names = [controller_here(name) for name in arguments.controllers]
     languages = {language_of(name) for name in names}
     if arguments.arg is not None and languages == {None}:
         raise AiciError("--arg is for scripts: a module reads its argument when it runs")

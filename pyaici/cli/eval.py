@@ -14,6 +14,7 @@ from aicirt.contract.errors import AiciError
 from aicirt.contract.modules import script_value
 from aicirt.system.terminal import show
 from pyaici.bundled import language_of
+from pyaici.cli.artifacts import controller_here
 from pyaici.cli.command import add_command
 from pyaici.cli.server import (
     add_server,
@@ -144,6 +145,7 @@ def _add_request_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Evaluates; returns 1 for a regression."""
     try:
+        arguments.controller = controller_here(arguments.controller)
         return _run_evaluation(arguments)
     except (ValueError, OSError) as error:
         raise AiciError(str(error)) from error

@@ -20,6 +20,7 @@ from pyaici.bundled import (
     find_controller,
     language_of,
 )
+from pyaici.cli.artifacts import controller_here
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, find_module, open_place, require_store
 from pyaici.scripting.script import Script, read_script
@@ -154,7 +155,7 @@ def _add_upload(commands: Any) -> None:
     parser.add_argument(
         "file",
         metavar="CONTROLLER",
-        help="a .wasm file, a script (.py, .js, .mjs), or the name of a bundled controller",
+        help="a .wasm file, a script (.py, .js, .mjs), its folder, the name of a bundled controller, or oci://...",
     )
     parser.add_argument(
         "--tag", metavar="NAME", action="append", default=[], help="give it this name; may be repeated"
@@ -166,8 +167,9 @@ def upload(arguments: argparse.Namespace) -> int:
     """Uploads and tags the controller, and prints the id of the module and its tags."""
     for name in arguments.tag:
         check_tag(name)
-    script = _script(arguments.file) if language_of(arguments.file) else None
-    wasm = b"" if script else _module(arguments.file)
+    file = controller_here(arguments.file)
+    script = _script(file) if language_of(file) else None
+    wasm = b"" if script else _module(file)
     with open_place(arguments) as place:
         module = place.upload_script(script) if script else place.upload(wasm)
         for name in arguments.tag:

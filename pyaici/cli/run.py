@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, OwnerLimitError
 from aicirt.system.terminal import refuse_rest, show_json
-from pyaici.bundled import controller_in
+from pyaici.cli.artifacts import controller_here
 from pyaici.cli.command import add_command
 from pyaici.cli.server import (
     add_server,
@@ -113,7 +113,7 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Generates text; returns 1 if a sequence ended with an error."""
     _place_prompt(arguments)
-    arguments.controller = controller_in(arguments.controller)
+    arguments.controller = controller_here(arguments.controller)
     url = server_of(arguments, elsewhere=bool(local_options(arguments)))
     try:
         return _run_here(arguments) if url is None else _run_at(url, arguments)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.system.terminal import show, show_json
-from pyaici.bundled import controller_in
+from pyaici.cli.artifacts import controller_here
 from pyaici.cli.command import add_command
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise AiciError("--masks needs the model's vocabulary: leave --recorded-tokens out")
     if arguments.json and arguments.update:
         raise AiciError("--update has no results to print as JSON: leave --json out")
-    arguments.controller = controller_in(arguments.controller)
+    arguments.controller = controller_here(arguments.controller)
     playground: Playground | None = None
     failed, found = 0, list[dict[str, Any]]()
     try:

@@ -78,18 +78,23 @@ def read_script(path: str | Path) -> Script:
     except (OSError, ValueError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error
         raise ScriptFileError(f"cannot read {path}: {reason}") from None
+    return decode_script(str(path), language, data)
+
+
+def decode_script(name: str, language: Language, data: bytes) -> Script:
+    """Returns the script that a file has. Raises ScriptFileError if it is too long or not UTF-8."""
     if len(data) > MAX_SOURCE:
         raise ScriptFileError(
-            f"{path} is too long: a script has at most {MAX_SOURCE} bytes; pass data as its argument"
+            f"{name} is too long: a script has at most {MAX_SOURCE} bytes; pass data as its argument"
         )
     try:
         source = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ScriptFileError(
-            f"{path} is not UTF-8: byte {error.start}, in line {line}; save it as UTF-8"
+            f"{name} is not UTF-8: byte {error.start}, in line {line}; save it as UTF-8"
         ) from None
-    return Script(str(path), language, source)
+    return Script(name, language, source)
 
 
 def _meant(file: Path) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aicirt.contract.errors import ControllerError, UnknownModuleError
 from aicirt.contract.owners import to_evict
 from aicirt.system.logs import fields
-from pyaici.bundled import DESCRIPTIONS, LANGUAGES
+from pyaici.bundled import DESCRIPTIONS, LANGUAGES, SCHEME
 from pyaici.scripting.checker import is_syntax_error
 from pyaici.scripting.script import interpreter_file
 from pyaici.server.http.errors import busy
@@ -39,6 +39,8 @@ _CALLS, _CALLS_EACH = 64, 4
 _ACCEPTED = 1024
 #: time after which a client asks again for a controller that is being built; most take 1 to 30 s
 _BUILD_SECONDS = 10
+#: controllers of registries whose ids are remembered. One takes 0.5 KiB
+_PULLED = 1024
 
 
 class ControllerStore:
@@ -55,6 +57,9 @@ class ControllerStore:
         self._is_building = is_building
         #: (user, module, digest of the argument) of the latest accepted arguments
         self._accepted: OrderedDict[tuple[str, str, bytes], None] = OrderedDict()
+        self._settings = settings
+        #: ids of the controllers that (user, reference) has named so far
+        self._pulled: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._turns = FairTurns(_CALLS, WaitingLimits.before_streams(settings), each=_CALLS_EACH)
 
     @property
@@ -79,10 +84,12 @@ class ControllerStore:
             ended()
 
     async def find(self, name: str, user: User) -> str:
-        """Returns a controller's id, given an id, a tag or the name of a bundled controller.
+        """Returns a controller's id, given an id, a tag, the name of a bundled controller or a reference.
 
-        Raises what `describe` raises.
+        Raises what `describe` raises, and ArtifactError.
         """
+        if name.startswith(SCHEME):
+            return await self._pull(name, user)
         if name in self._runtime.bundled:
             return self._runtime.bundled[name]
         return (await self.describe(name, user)).id
@@ -95,10 +102,7 @@ class ControllerStore:
         key = user.owner, module, hashlib.sha256(arg.encode()).digest()
         if key not in self._accepted:
             await self._ask(user, partial(self._runtime.prepare, module, arg, owner=user.owner))
-        self._accepted[key] = None
-        self._accepted.move_to_end(key)
-        if len(self._accepted) > _ACCEPTED:
-            del self._accepted[to_evict((key, key[0], 1) for key in self._accepted)]
+        _remember(self._accepted, key, None, _ACCEPTED)
 
     def forget(self, user: User) -> None:
         """Forgets a user's accepted arguments: a module that they need may have been removed."""
@@ -108,6 +112,33 @@ class ControllerStore:
         """Forgets the accepted arguments for which `unwanted`, called with user and module, returns True."""
         for key in [key for key in self._accepted if unwanted(*key[:2])]:
             del self._accepted[key]
+
+    async def _pull(self, name: str, user: User) -> str:
+        """Returns the id of a controller of a registry, after uploading it for the user at its first use.
+
+        The user's tag stays with what it referred to then. Raises ArtifactError, and what uploads raise.
+        """
+        from pyaici.artifacts import ArtifactError, Reference, pull  # their packages are optional
+
+        reference, allowed = Reference.parse(name), self._settings.oci_allow
+        if not reference.within(allowed):
+            raise ArtifactError(
+                f"{reference} is in no registry that the server's operator allows (--oci-allow): "
+                f"{', '.join(allowed) or 'none'}"
+            )
+        key = user.name, str(reference)
+        if key not in self._pulled:
+            fetch = partial(pull, reference, self._settings.oci_keys, self._settings.max_upload_bytes)
+            artifact = await self._ask(user, fetch)
+            if (script := artifact.script) is not None:
+                info = await self.upload_script(script, user)
+            else:
+                info = await self.upload(artifact.content, user)
+            _log.info(
+                "%s is %s", reference, artifact.digest, extra=fields(controller=info.id, owner=user.name)
+            )
+            _remember(self._pulled, key, info.id, _PULLED)
+        return self._pulled[key]
 
     async def upload(self, wasm: bytes, user: User) -> ModuleInfo:
         """Stores and compiles a module. Raises ModuleError with all reasons."""
@@ -185,6 +216,8 @@ class ControllerStore:
         force = user.role == Role.ADMIN
         await self._ask(user, partial(self._runtime.remove, module, owner=user.name, force=force))
         self._forget(lambda _, removed: removed == module)
+        for key in [key for key, known in self._pulled.items() if known == module]:
+            del self._pulled[key]
 
     async def health(self) -> dict[str, Any]:
         """Returns what aicirt reports about itself."""
@@ -202,3 +235,11 @@ class ControllerStore:
         """
         async with self._turns.turn(user.caller):
             return await in_own_thread(call)
+
+
+def _remember(known: OrderedDict[Any, Any], key: tuple[Any, ...], value: object, most: int) -> None:
+    """Adds the newest entry. Each key begins with its owner; who has most loses the oldest beyond `most`."""
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > most:
+        del known[to_evict((key, key[0], 1) for key in known)]

@@ -137,6 +137,17 @@ class ServerSettings(BaseSettings):
         False, description="use separate worker processes for each user, if the server starts aicirt"
     )
 
+    oci_allow: list[str] = Field(
+        [],
+        description="registries, or folders of registries, whose controllers requests may name, as in "
+        "oci://registry.example/team/name:1.0 with registry.example/team; may be repeated",
+    )
+    oci_keys: list[Path] = Field(
+        [],
+        description="files of public keys, one of which must have signed such a controller with cosign; may "
+        "be repeated",
+    )
+
     # -- calls of controllers (docs/tools.md)
     mcp: list[str] = Field([], description=MCP_HELP)
     http_allow: list[str] = Field([], description=HTTP_HELP)

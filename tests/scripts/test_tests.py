@@ -202,7 +202,7 @@ def test_quick_uses_the_environments_and_tools_that_exist(
 ) -> None:
     planned(r"quick\n2\nafter\nwhat is planned")
     assert run(checkout / "scripts" / "setup.sh", "hf,vllm", path=tools, AICI_DEVICE="cpu").returncode == 0
-    for name in ("languages", "browser", "clang"):
+    for name in ("languages", "browser", "clang", "servers"):
         program(checkout / "scripts" / f"{name}.sh", f"echo {name} >>{tmp_path}/fetched; exit 1")
     (tmp_path / ".cache" / "aici" / "browser").mkdir(parents=True)
     env = {"HOME": str(tmp_path), "AICI_DEVICE": "cpu"}
@@ -268,11 +268,11 @@ def test_pytest_finds_tests_in_folders_called_build() -> None:
     assert BOTH in (ROOT / "scripts" / "test.sh").read_text()
 
 
-@pytest.mark.parametrize("name", ["languages", "browser", "clang"])
+@pytest.mark.parametrize("name", ["languages", "browser", "clang", "servers"])
 def test_missing_tool_is_a_failure_in_ci(
     name: str, checkout: Path, tools: Path, recorded: Path, tmp_path: Path
 ) -> None:
-    for other in ("languages", "browser", "clang"):
+    for other in ("languages", "browser", "clang", "servers"):
         program(checkout / "scripts" / f"{other}.sh", f"exit {int(other == name)}")
     (checkout / "tests" / "pyaici" / "toolchain").mkdir(parents=True)
     done = run(checkout / "scripts" / "test.sh", "tests/pyaici/toolchain", path=tools, CI="true")

@@ -68,18 +68,32 @@ def browser(checkout: Path, tools: Path) -> Path:
     return checkout / "scripts" / "browser.sh"
 
 
-@pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome"])
-def test_installed_browser_is_not_fetched(browser: Path, tools: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        *(("browser", name) for name in ("chromium", "chromium-browser", "google-chrome")),
+        ("servers", "docker-registry"),
+    ],
+)
+def test_installed_tool_is_not_fetched(
+    checkout: Path, tools: Path, tmp_path: Path, script: str, name: str
+) -> None:
     program(tools / name, "exit 9")
-    found = run(browser, path=tools, HOME=str(tmp_path))
+    found = run(checkout / "scripts" / f"{script}.sh", path=tools, HOME=str(tmp_path))
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
-def test_browser_that_cannot_be_fetched_is_named(browser: Path, tools: Path, tmp_path: Path) -> None:
-    done = run(browser, path=tools, HOME=str(tmp_path))
+@pytest.mark.parametrize(
+    ("script", "what"),
+    [("browser", "Chromium"), ("servers", "docker-registry"), ("clang", "clang for 32 bits")],
+)
+def test_tool_that_cannot_be_fetched_is_named(
+    checkout: Path, tools: Path, tmp_path: Path, script: str, what: str
+) -> None:
+    done = run(checkout / "scripts" / f"{script}.sh", path=tools, HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot fetch Chromium" in done.stderr
-    assert [path.name for path in (tmp_path / ".cache" / "aici").iterdir()] == ["browser.lock"]
+    assert f"cannot fetch {what}" in done.stderr
+    assert [path.name for path in (tmp_path / ".cache" / "aici").iterdir()] == [f"{script}.lock"]
 
 
 def test_browser_that_does_not_work_is_not_kept(browser: Path, tools: Path, tmp_path: Path) -> None:
@@ -100,13 +114,6 @@ def test_browser_that_does_not_work_is_not_kept(browser: Path, tools: Path, tmp_
     assert (done.returncode, done.stdout) == (0, f"{tmp_path}/.cache/aici/browser/bin:"), done.stderr
     (tools / "apt-get").unlink()
     assert run(browser, path=tools, HOME=str(tmp_path)).stdout == done.stdout, "the browser is kept"
-
-
-def test_clang_that_cannot_be_fetched_is_named(checkout: Path, tools: Path, tmp_path: Path) -> None:
-    done = run(checkout / "scripts" / "clang.sh", path=tools, HOME=str(tmp_path))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot fetch clang for 32 bits" in done.stderr
-    assert [path.name for path in (tmp_path / ".cache" / "aici").iterdir()] == ["clang.lock"]
 
 
 def test_fetched_clang_is_kept(checkout: Path, tools: Path, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Answer(Protocol):
         """Returns the answer when it is complete; long lists in it may be iterators."""
 
 
-async def send(
+async def respond(
     request: Request, response: Response, body: OpenBody, answer: Answer, *, stream: bool | None
 ) -> Response:
     """Returns what a route returns: a stream, or the whole answer, with the headers of `response`."""

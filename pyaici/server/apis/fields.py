@@ -59,7 +59,13 @@ TopLogprobs = Annotated[
 Choices = Annotated[int, Field(ge=1, le=32, description="number of answers to each prompt")]
 TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 20, fail_fast=True)]
 ControllerName = Annotated[
-    str, Field(min_length=1, max_length=128, description="name of a bundled controller, id, or tag")
+    str,
+    Field(
+        min_length=1,
+        max_length=300,
+        description="name of a bundled controller, id, or tag; or a reference to a registry that the "
+        "operator allows, such as oci://registry.example/team/name:1.0",
+    ),
 ]
 
 

@@ -146,7 +146,7 @@ def test_signal_whose_exception_is_swallowed_ends_the_command_too(
 def test_signal_whose_exception_is_translated_is_still_the_reason(
     start: Callable[..., subprocess.Popen[str]], number: signal.Signals, status: int, line: str, error: str
 ) -> None:
-    """As Python 3.11 does where it calls `__set_name__`, and libraries in C that cannot import something."""
+    """Python 3.11 does that where it calls `__set_name__`, and so do libraries in C that import something."""
     with start(
         "    from aicirt.contract.errors import AiciError\n    ready()\n"
         "    try:\n        while True:\n            time.sleep(0.1)\n"

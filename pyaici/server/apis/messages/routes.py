@@ -21,7 +21,7 @@ from pyaici.server.answers.thinking import (
     switches,
     takes_effort,
 )
-from pyaici.server.apis.answers import ignored_header, send
+from pyaici.server.apis.answers import ignored_header, respond
 from pyaici.server.apis.json_bodies import parse_body, parse_json_body
 from pyaici.server.apis.messages.errors import STATUS, Kind, MessagesError
 from pyaici.server.apis.messages.plan import Plan, PromptFormat, level_of, plan
@@ -84,7 +84,7 @@ async def messages(request: Request, response: Response, user: Runner) -> Respon
     if body.bnf_validation is None and level_of(body) == "structural":
         body = body.model_copy(update={"bnf_validation": service.settings.messages_validation})
     turn = await while_connected(request, service.reading.read(user, partial(_read, service, body, user)))
-    return await send(request, response, body, turn, stream=body.stream)
+    return await respond(request, response, body, turn, stream=body.stream)
 
 
 def _parse(data: bytes, *, for_count: bool = False) -> MessagesRequest:

@@ -17,7 +17,7 @@ from pyaici.server.answers.plan import THINK, AnswerPlan
 from pyaici.server.answers.reader import Reasoning, Text, open_reader
 from pyaici.server.answers.stops import Stop
 from pyaici.server.answers.thinking import switches, takes_effort
-from pyaici.server.apis.answers import send
+from pyaici.server.apis.answers import respond
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.ollama.requests import ChatBody, GenerateRequest, ModelName
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
@@ -166,7 +166,7 @@ async def _answer_generation(
     service: Service = request.app.state.service
     plan = await while_connected(request, service.reading.read(user, read))
     answer = _Answer(service, body, plan)
-    return await send(request, response, body, answer, stream=body.stream)
+    return await respond(request, response, body, answer, stream=body.stream)
 
 
 class _Answer:

@@ -12,7 +12,7 @@ from sse_starlette import ServerSentEvent
 from pyaici.server.answers.calls import Call
 from pyaici.server.answers.reader import Event, Reasoning, Text, open_reader
 from pyaici.server.answers.text import TextDelta, TextToken
-from pyaici.server.apis.answers import send
+from pyaici.server.apis.answers import respond
 from pyaici.server.apis.fields import check_choices
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.answer import ChatAnswer, MessageChange
@@ -35,7 +35,7 @@ async def chat(request: Request, response: Response, body: ChatRequest, user: Ru
     check_choices(body.n or 1, service.settings.max_streams)
     read = service.reading.read(user, partial(plan_chat, service.model, body, user, service.mcp_servers))
     answer = _Chat(service, body, await while_connected(request, read))
-    return await send(request, response, body, answer, stream=body.stream)
+    return await respond(request, response, body, answer, stream=body.stream)
 
 
 class _Chat:

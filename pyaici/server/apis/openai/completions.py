@@ -15,7 +15,7 @@ from sse_starlette import ServerSentEvent
 from aicirt.contract.errors import counted
 from pyaici.server.answers.stops import StopFinder
 from pyaici.server.answers.text import TextDelta, TextToken, answer_deltas
-from pyaici.server.apis.answers import in_pieces, send
+from pyaici.server.apis.answers import in_pieces, respond
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.choices import Usage, answer_head, copies, ended, side_by_side
 from pyaici.server.apis.openai.constraints import constraint
@@ -42,7 +42,7 @@ async def complete(request: Request, response: Response, body: CompletionRequest
     service.model.check_name(body.model)
     read = service.reading.read(user, partial(_Completion, service, body, user))
     answer = await while_connected(request, read)
-    return await send(request, response, body, answer, stream=body.stream)
+    return await respond(request, response, body, answer, stream=body.stream)
 
 
 class _Completion:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from sse_starlette import ServerSentEvent
 
 from pyaici.server.answers.reader import open_reader
-from pyaici.server.apis.answers import in_pieces, send
+from pyaici.server.apis.answers import in_pieces, respond
 from pyaici.server.apis.json_bodies import MAX_CONTAINERS, JsonRoute, count_containers
 from pyaici.server.apis.mcp import McpTool, offered_calls
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
@@ -73,7 +73,7 @@ async def create(request: Request, response: Response, body: ResponsesRequest, u
     plan = partial(_plan, service, body, previous, named, user)
     read = service.reading.read(user, plan)
     answer = _Response(service, store, body, await while_connected(request, read))
-    return await send(request, response, body, answer, stream=body.stream)
+    return await respond(request, response, body, answer, stream=body.stream)
 
 
 @router.get(f"{PATH}/{{response_id}}", response_model=None)
