@@ -157,7 +157,9 @@ def private_directory(path: Path) -> Path:
     """Creates the directory `path` (mode 0700) if it is missing; returns its absolute path.
 
     Raises `RuntimeFailure` if other users could put files there: the directory belongs to another user, is
-    open to others, is a link, or lies in a directory where others may rename it.
+    open to others, is a link, or lies in a directory where others may rename it. The last is not looked at
+    with AICI_SINGLE_USER=1, which says that all processes that see the directory belong to one user, as in a
+    container: Kubernetes opens volumes to everybody.
     """
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,12 +174,13 @@ def private_directory(path: Path) -> Path:
     if found.st_mode & _OTHERS:
         mode = stat.S_IMODE(found.st_mode)
         raise RuntimeFailure(f"{path} is open to other users (mode {mode:o}): empty it and chmod 700")
-    for parent in path.resolve().parents:
+    for parent in () if os.environ.get("AICI_SINGLE_USER") == "1" else path.resolve().parents:
         above = parent.stat()
         movable = above.st_mode & _OTHERS_WRITE and not above.st_mode & stat.S_ISVTX
         if movable or above.st_uid not in (0, os.geteuid()):
             raise RuntimeFailure(
-                f"{parent}, above {path}, can be changed by other users: choose another directory"
+                f"{parent}, above {path}, can be changed by other users: choose another directory, or set "
+                "AICI_SINGLE_USER=1 if there are none, as in a container"
             )
     return path
 

