@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aicirt.contract.abi import RowKind, Verb
     from aicirt.contract.errors import AiciError
     from aicirt.contract.messages import StepInput
-    from aicirt.contract.modules import ModuleInfo
+    from aicirt.contract.modules import ControllerInfo
     from pyaici.client.capabilities import ALL, MASK_ONLY, Capabilities
     from pyaici.client.masks import apply_masks, apply_row
     from pyaici.client.results import MidResult, PreResult, Row, StepResult
@@ -57,7 +57,7 @@ _HOMES = {
     "aicirt.contract.abi": ["RowKind", "Verb"],
     "aicirt.contract.errors": ["AiciError"],
     "aicirt.contract.messages": ["StepInput"],
-    "aicirt.contract.modules": ["ModuleInfo"],
+    "aicirt.contract.modules": ["ControllerInfo"],
     "pyaici.client.capabilities": ["ALL", "Capabilities", "MASK_ONLY"],
     "pyaici.client.masks": ["apply_masks", "apply_row"],
     "pyaici.client.results": ["MidResult", "PreResult", "Row", "StepResult"],
@@ -87,6 +87,7 @@ __all__ = [
     "AiciLogitsProcessor",
     "BackTracked",
     "Capabilities",
+    "ControllerInfo",
     "Engine",
     "EngineModel",
     "EngineOptions",
@@ -100,7 +101,6 @@ __all__ = [
     "LlamaModel",
     "Log",
     "MidResult",
-    "ModuleInfo",
     "Origin",
     "PreResult",
     "PromptCached",

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from aicirt.contract.errors import ModuleError, UnknownModuleError
+from aicirt.contract.errors import ModuleError, UnknownControllerError
 from aicirt.contract.modules import looks_like_id
 from pyaici.toolchain.controller import SOURCE_SUFFIXES
 from pyaici.toolchain.sdk import source_tree
@@ -208,7 +208,7 @@ def build_cure() -> str:
 def build_missing(name: str) -> None:
     """Builds a bundled controller of a source tree, if it has not been built. Says so on stderr.
 
-    For commands: it takes up to a minute. Raises UnknownModuleError with the reason if it fails.
+    For commands: it takes up to a minute. Raises UnknownControllerError with the reason if it fails.
     """
     out, tree = FOLDER / f"{name}.wasm", source_tree()
     if tree is None or name not in DESCRIPTIONS or out.exists():
@@ -219,7 +219,7 @@ def build_missing(name: str) -> None:
     try:
         build_controller(tree / "controllers" / name, out)
     except BuildError as error:
-        raise UnknownModuleError(f"the controller {name} cannot be built: {error}", name=name) from None
+        raise UnknownControllerError(f"the controller {name} cannot be built: {error}", name=name) from None
 
 
 def check_tag(tag: str) -> None:
@@ -231,7 +231,7 @@ def check_tag(tag: str) -> None:
         )
 
 
-def unknown_controller(name: str) -> UnknownModuleError:
+def unknown_controller(name: str) -> UnknownControllerError:
     """Returns the error for a name that is neither bundled nor uploaded. Looks for no file of that name."""
     cure = "upload one with `aici upload FILE --tag NAME`, and use the name"
     if name in DESCRIPTIONS:
@@ -239,7 +239,7 @@ def unknown_controller(name: str) -> UnknownModuleError:
     if looks_like_id(name) and len(name) < 64:
         cure = f"a whole id has 64 digits; `aici tag {name} NAME` gives the module a name to use instead"
     bundled = ", ".join(bundled_controllers()) or "none, they have not been built"
-    return UnknownModuleError(
+    return UnknownControllerError(
         f"no controller is called {name!r}: it is neither the id or tag of an uploaded module nor bundled "
         f"(bundled: {bundled}); {cure}",
         name=name,
@@ -250,41 +250,41 @@ def find_controller(name: str | Path) -> Path:
     """Returns the Wasm file for `name`: a path to one, or the name of a bundled controller.
 
     Raises:
-        UnknownModuleError: `name` is neither; the message suggests what was probably meant.
+        UnknownControllerError: `name` is neither; the message suggests what was probably meant.
     """
     build_missing(str(name))
     found = local_controller(name)
     if found is None:
-        raise UnknownModuleError(not_found(name, "no file and no bundled controller"))
+        raise UnknownControllerError(not_found(name, "no file and no bundled controller"))
     return found
 
 
 def local_controller(name: str | Path) -> Path | None:
     """Returns what `find_controller` does, or None for a name that is neither: an upload may have it.
 
-    Raises UnknownModuleError for a folder, a source file or a script: these are no names of uploads.
+    Raises UnknownControllerError for a folder, a source file or a script: these are no names of uploads.
     """
     path = Path(name)
     mode = _mode(path)
     is_folder = stat.S_ISDIR(mode)
     if mode and not is_folder:
         if path.suffix in SOURCE_SUFFIXES:
-            raise UnknownModuleError(f"{path} is a source file, not a controller{_built_hint(path)}")
+            raise UnknownControllerError(f"{path} is a source file, not a controller{_built_hint(path)}")
         if language_of(path):
-            raise UnknownModuleError(f"{path} is a script, not a module: run it with aici run {path}")
+            raise UnknownControllerError(f"{path} is a script, not a module: run it with aici run {path}")
         return path
     bundled = bundled_controllers()
     if str(name) in bundled:
         return bundled[str(name)]
     if is_folder:
-        raise UnknownModuleError(f"{path} is a folder, not a controller{_built_hint(path)}")
+        raise UnknownControllerError(f"{path} is a folder, not a controller{_built_hint(path)}")
     return None
 
 
 def controller_in(name: str) -> str:
     """Returns the controller in a folder: its script `main`, its only module, or FOLDER.wasm beside it.
 
-    Any other name is returned as it is. Raises UnknownModuleError for a folder without any of these.
+    Any other name is returned as it is. Raises UnknownControllerError for a folder without any of these.
     """
     folder = Path(name)
     if name in bundled_controllers() or not stat.S_ISDIR(_mode(folder)):
@@ -295,7 +295,7 @@ def controller_in(name: str) -> str:
     for path in (*scripts, *(modules if len(modules) == 1 else [folder.parent / beside.name])):
         if path.is_file():
             return str(path)
-    raise UnknownModuleError(
+    raise UnknownControllerError(
         f"the folder {folder} has no script main.py or main.js, and no module: name a file, or build one: "
         f"aici build {folder}"
     )

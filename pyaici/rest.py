@@ -37,7 +37,7 @@ class ServerError(AiciError):
     """The server has refused a request, or cannot be reached.
 
     `status` is the HTTP status, 0 if there was no answer. `reason` is the server's error code, for example
-    "unknown_module" or "argument", or empty if it sent none.
+    "unknown_controller" or "argument", or empty if it sent none.
     """
 
     code = "server"
@@ -100,16 +100,16 @@ class _Routes(Generic[_Described, _Result, _Nothing]):
         return self._described("POST", "/v1/scripts", json=body)
 
     def describe(self, name: str) -> _Described:
-        """Returns the description of a module (id or tag)."""
+        """Returns the description of a controller (id or tag)."""
         return self._described("GET", f"/v1/controllers/{_quote(name)}")
 
     def remove(self, name: str) -> _Nothing:
-        """Withdraws the upload of a module (id or tag)."""
+        """Withdraws the upload of a controller (id or tag)."""
         return self._do("DELETE", f"/v1/controllers/{_quote(name)}")
 
-    def tag(self, module: str, tag: str) -> _Described:
-        """Gives a module a tag; returns its description."""
-        return self._described("PUT", f"/v1/tags/{_quote(tag)}", json={"controller": module})
+    def tag(self, controller: str, tag: str) -> _Described:
+        """Gives a controller a tag; returns its description."""
+        return self._described("PUT", f"/v1/tags/{_quote(tag)}", json={"controller": controller})
 
     def untag(self, tag: str) -> _Nothing:
         """Removes a tag."""
@@ -168,7 +168,7 @@ class RestClient(_Routes[Controller, RunResult, None], Closing):
     """
 
     def list(self) -> ControllerList:
-        """Returns all modules that are visible to the user, and bundled controllers."""
+        """Returns all uploads that are visible to the user, and bundled controllers."""
         answer: ControllerList = self._request("GET", "/v1/controllers")
         page = answer
         while page.get("has_more"):
@@ -247,7 +247,7 @@ class AsyncRestClient(_Routes[Awaitable[Controller], Awaitable[RunResult], Await
         await self.close()
 
     async def list(self) -> ControllerList:
-        """Returns all modules that are visible to the user, and bundled controllers."""
+        """Returns all uploads that are visible to the user, and bundled controllers."""
         answer: ControllerList = await self._request("GET", "/v1/controllers")
         page = answer
         while page.get("has_more"):

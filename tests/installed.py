@@ -30,7 +30,7 @@ def in_process() -> str:
     """Returns a text that the model writes under the controller `regex`."""
     with LlamaModel(load_library(), default_gguf_path()) as model, pyaici.Runtime() as runtime:
         with LlamaEngine(model, runtime, cache_tokens=CACHE_TOKENS) as engine:
-            (result,) = engine.run([Request(PROMPT, module="regex", arg=PATTERN, max_tokens=16)])
+            (result,) = engine.run([Request(PROMPT, controller="regex", arg=PATTERN, max_tokens=16)])
     return result.text
 
 

@@ -34,7 +34,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import wasmtime
 
-from aicirt.contract.modules import ModuleInfo
+from aicirt.contract.modules import ControllerInfo
 from aicirt.ipc import segment
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket, frame
@@ -646,7 +646,7 @@ async def _in_thread(function: Callable[[], Any], _cancelled: object = None) -> 
 
 
 #: compiled modules and their descriptions, by the module's hash and the limits that a store distinguishes
-_compiled: dict[tuple[str, str], tuple[bytes, ModuleInfo]] = {}
+_compiled: dict[tuple[str, str], tuple[bytes, ControllerInfo]] = {}
 
 
 async def _compile(
@@ -657,7 +657,7 @@ async def _compile(
     spent: Callable[[float], None] | None = None,
     _user: User | None = None,
     _start: Start | None = None,
-) -> ModuleInfo:
+) -> ControllerInfo:
     """Has the interface of `compile_in_child_async`."""
     data, limits = wasm.read_bytes(), limits or Limits()
     seconds = (_COMPILE_NS + _COMPILE_BYTE_NS * len(data)) / 1e9
@@ -674,4 +674,4 @@ async def _compile(
         _compiled[key] = code, info
     code, info = _compiled[key]
     artifact.write_bytes(code)
-    return ModuleInfo.from_wire(info.to_wire())
+    return ControllerInfo.from_wire(info.to_wire())

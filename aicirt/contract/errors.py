@@ -55,10 +55,10 @@ class NotOwnerError(ModuleError):
     code = "not_owner"
 
 
-class UnknownModuleError(AiciError):
-    """No module has this id or tag."""
+class UnknownControllerError(AiciError):
+    """No controller has this id or tag."""
 
-    code = "unknown_module"
+    code = "unknown_controller"
 
 
 # -- a controller ends its sequence with an error ------------------------------------------

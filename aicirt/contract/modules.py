@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from aicirt.contract.abi import EXPORTS
-from aicirt.contract.errors import ArgumentError, ModuleError, ProtocolError, UnknownModuleError
+from aicirt.contract.errors import ArgumentError, ModuleError, ProtocolError, UnknownControllerError
 
 #: maximum bytes of a script: far more than people write, and still within a server's limit as quoted JSON
 MAX_SOURCE = 1 << 20
@@ -177,8 +177,8 @@ def resolve_name(
     """Returns the module id for `name`, which is an id, the beginning of exactly one id, or a tag.
 
     `ids` lists the stored modules, `tagged` returns the module of a tag, if there is one; each is called only
-    if it is needed. Raises UnknownModuleError if nothing has this name (`name` in its detail), or if several
-    ids begin with it (`modules`).
+    if it is needed. Raises UnknownControllerError if nothing has this name (`name` in its detail), or if
+    several ids begin with it (`modules`).
     """
     if is_module_id(name):
         return name
@@ -186,12 +186,12 @@ def resolve_name(
         found = [module_id for module_id in ids() if module_id.startswith(name)]
         if len(found) > 1:
             problem = f"{len(found)} modules begin with {name!r}: give more digits of the id"
-            raise UnknownModuleError(problem, modules=len(found))
+            raise UnknownControllerError(problem, modules=len(found))
         if found:
             return found[0]
     module = tagged(name)
     if module is None:
-        raise UnknownModuleError(f"no module or tag {name!r}", name=name)
+        raise UnknownControllerError(f"no controller {name!r}", name=name)
     return module
 
 
@@ -215,7 +215,7 @@ DESCRIBED_NAMES, DESCRIBED_CHARACTERS = 64, 128
 
 
 @dataclass(slots=True)
-class ModuleInfo:
+class ControllerInfo:
     """The description of one accepted module or script. All fields are plain data, for msgpack or JSON."""
 
     #: SHA-256 of the file, 64 hexadecimal digits
@@ -267,7 +267,7 @@ class ModuleInfo:
         return asdict(self)
 
     @classmethod
-    def from_wire(cls, wire: dict[str, Any]) -> ModuleInfo:
+    def from_wire(cls, wire: dict[str, Any]) -> ControllerInfo:
         """Reads the result of `to_wire`, ignoring unknown fields. Raises `ProtocolError` if it is invalid."""
         known = {f.name for f in fields(cls)}
         try:
@@ -276,7 +276,7 @@ class ModuleInfo:
             raise ProtocolError(f"not a description of a module: {error}") from None
 
     @classmethod
-    def from_compiler(cls, wire: object, module_id: str, size: int) -> ModuleInfo:
+    def from_compiler(cls, wire: object, module_id: str, size: int) -> ControllerInfo:
         """Builds the description from the answer of a compiler, which hostile code may control.
 
         Uses only those facts of the answer that the caller cannot know. Raises `ProtocolError`.

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from aicirt.contract.errors import CompileLimitError, ProtocolError, RuntimeFailure, error_from_wire
-from aicirt.contract.modules import ModuleInfo
+from aicirt.contract.modules import ControllerInfo
 from aicirt.settings import Limits
 from aicirt.system.child import Child, Start
 from aicirt.system.environment import child_environment
@@ -47,7 +47,7 @@ _MAX_ANSWER, _MAX_OUTPUT = 4 << 20, 500
 
 def compile_in_child(
     wasm: Path, artifact: Path, limits: Limits | None = None, cost: CompileLimits | None = None
-) -> ModuleInfo:
+) -> ControllerInfo:
     """Compiles the file `wasm` to the new file `artifact`. Not for use in an event loop.
 
     Raises `ModuleError` with ``detail["reasons"]`` if the module is refused, and `CompileLimitError`
@@ -66,7 +66,7 @@ async def compile_in_child_async(
     spent: Callable[[float], None] | None = None,
     user: User | None = None,
     start: Start | None = None,
-) -> ModuleInfo:
+) -> ControllerInfo:
     """Does the same as `compile_in_child`, for asyncio. Cancellation kills the child.
 
     The child runs as `user`, and is started by `start` if given. Calls `spent` with the child's seconds of
@@ -158,7 +158,7 @@ class _Compilation:
         if not self._done:
             self._artifact.unlink(missing_ok=True)
 
-    def outcome(self) -> ModuleInfo:
+    def outcome(self) -> ControllerInfo:
         """Returns the result of a child that has ended. Raises the child's error, or one for how it ended."""
         assert self._child is not None
         status, cost = self._child.wait(), self.cost
@@ -181,7 +181,7 @@ class _Compilation:
                 raise ValueError("not an object")
             if "error" in answer:
                 raise error_from_wire(answer["error"])
-            info = ModuleInfo.from_compiler(answer.get("info"), *self._source_id())
+            info = ControllerInfo.from_compiler(answer.get("info"), *self._source_id())
         except (ValueError, TypeError, RecursionError, ProtocolError):
             problem = f"the compiler process failed with status {status}: {output}"
             raise RuntimeFailure(problem) from None

@@ -21,7 +21,7 @@ from typing import Any
 
 from aicirt import sandbox
 from aicirt.contract.errors import AiciError, CompileLimitError, RuntimeFailure
-from aicirt.contract.modules import DESCRIBED_NAMES, ModuleInfo, described_names
+from aicirt.contract.modules import DESCRIBED_NAMES, ControllerInfo, described_names
 from aicirt.modules.compile import CompileLimits
 from aicirt.settings import Limits
 from aicirt.system.resources import BACKGROUND_NICE, give_way
@@ -60,7 +60,7 @@ def _answer(artifact: str, both: str, parent: str, *user: str) -> dict[str, Any]
     return {"info": info.to_wire()}
 
 
-def _compile(artifact: int, engine: WasmEngine) -> ModuleInfo:
+def _compile(artifact: int, engine: WasmEngine) -> ControllerInfo:
     wasm = sys.stdin.buffer.read()
     report = check(wasm, engine.limits)
     report.require()
@@ -89,9 +89,9 @@ def _limit(cost: CompileLimits) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (cost.artifact_bytes, cost.artifact_bytes))
 
 
-def _describe(module_id: str, report: ModuleReport) -> ModuleInfo:
+def _describe(module_id: str, report: ModuleReport) -> ControllerInfo:
     exports = [export.name for export in report.exports]
-    return ModuleInfo(
+    return ControllerInfo(
         id=module_id,
         size=report.size,
         abi_version=report.abi_version or 0,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from aicirt.contract.errors import ModuleError, RuntimeFailure, UnknownModuleError
+from aicirt.contract.errors import ModuleError, RuntimeFailure, UnknownControllerError
 from aicirt.contract.modules import MAX_SOURCE, StoredScript, is_module_id
 from aicirt.system.files import is_regular, read_regular, write_whole
 from aicirt.system.shortage import describe, is_shortage
@@ -62,13 +62,13 @@ class ModuleFiles:
     def wasm(self, module_id: str) -> bytes:
         """Returns the module itself, checked against its id.
 
-        Raises UnknownModuleError if it is missing or damaged, RuntimeFailure if it cannot be read now.
+        Raises UnknownControllerError if it is missing or damaged, RuntimeFailure if it cannot be read now.
         """
         data = self._read(module_id, _MODULE, self._most + 1)
         if data is None:
-            raise UnknownModuleError(f"no module {module_id}")
+            raise UnknownControllerError(f"no module {module_id}")
         if hashlib.sha256(data).hexdigest() != module_id:
-            raise UnknownModuleError(f"the stored module {module_id} is damaged: upload it again")
+            raise UnknownControllerError(f"the stored module {module_id} is damaged: upload it again")
         return data
 
     def script(self, module_id: str) -> StoredScript | None:

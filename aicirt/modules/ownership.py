@@ -17,7 +17,7 @@ from aicirt.contract.errors import (
     NotOwnerError,
     OwnerLimitError,
     RuntimeFailure,
-    UnknownModuleError,
+    UnknownControllerError,
 )
 from aicirt.contract.modules import SHORTEST_ID, looks_like_id
 from aicirt.settings import MIN_UPLOAD
@@ -122,8 +122,8 @@ class Ownership:
         If no claim and no tag is left, and no stored script needs the module, removes it. With `force`,
         removes it and its tags even if others have claims to it. Returns the ids of all modules whose files
         have been removed: for a script also its interpreter, if it was the last to need it. Raises
-        `UnknownModuleError`, `NotOwnerError` if the owner has no claim to the module, `ModuleError` if the
-        owner has tags on it.
+        `UnknownControllerError`, `NotOwnerError` if the owner has no claim to the module, `ModuleError` if
+        the owner has tags on it.
         """
         with self._changing() as db:
             stored = self._files.has(module_id)
@@ -132,13 +132,13 @@ class Ownership:
             # also of a module that another machine has removed from a shared folder
             gone = self._drop(db, module_id)
         if not stored:
-            raise UnknownModuleError(f"no module {module_id}")
+            raise UnknownControllerError(f"no module {module_id}")
         return gone
 
     def tag(self, name: str, module_id: str, owner: str = "", limit: int | None = None) -> list[str]:
         """Tags a module, or moves the existing tag there. `limit`: the number of tags that an owner may have.
 
-        Returns the ids of modules that are removed as a result: see `untag`. Raises `UnknownModuleError`,
+        Returns the ids of modules that are removed as a result: see `untag`. Raises `UnknownControllerError`,
         `ModuleError` for an invalid name, `NotOwnerError` if the tag belongs to another owner, and
         `OwnerLimitError`.
         """
@@ -154,7 +154,7 @@ class Ownership:
             )
         with self._changing() as db:
             if not self._files.has(module_id):
-                raise UnknownModuleError(f"no module {module_id}")
+                raise UnknownControllerError(f"no module {module_id}")
             before = self._tag_for(db, name, owner)
             question = "SELECT count(*) FROM tags WHERE owner = ? AND name != ?"
             (others,) = db.execute(question, (owner, name)).fetchone()
@@ -172,12 +172,12 @@ class Ownership:
 
         A module that all its owners have removed is kept by its tags. Removing the last of them removes the
         module too, since no owner could remove it later. Returns the ids of such modules. Raises
-        `UnknownModuleError` for an unknown tag, `NotOwnerError` if the tag belongs to another owner.
+        `UnknownControllerError` for an unknown tag, `NotOwnerError` if the tag belongs to another owner.
         """
         with self._changing() as db:
             module_id = self._tag_for(db, name, owner, force=force)
             if module_id is None:
-                raise UnknownModuleError(f"no tag {name!r}")
+                raise UnknownControllerError(f"no tag {name!r}")
             db.execute("DELETE FROM tags WHERE name = ?", (name,))
             return self._drop_unwanted(db, module_id)
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from aicirt.contract.errors import ModuleError, ProtocolError, RuntimeFailure
-from aicirt.contract.modules import ModuleInfo, StoredScript, resolve_name
+from aicirt.contract.modules import ControllerInfo, StoredScript, resolve_name
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.modules.files import ModuleFiles, ScriptNote
 from aicirt.modules.ownership import Ownership
@@ -116,7 +116,7 @@ class ModuleStore:
 
     # -- adding ------------------------------------------------------------------------------
 
-    def add(self, wasm: bytes, owner: str = "") -> ModuleInfo:
+    def add(self, wasm: bytes, owner: str = "") -> ControllerInfo:
         """Stores and compiles a module, and adds a claim for `owner`, if any. Fast if the module is known.
 
         Raises `ModuleError` or `CompileLimitError`; a refused module is not stored. Raises `RuntimeFailure`
@@ -131,14 +131,14 @@ class ModuleStore:
             info = compile_in_child(pending, artifact, self._limits, self._cost)
             return self._finish(info, pending, artifact, owner)
 
-    async def add_async(self, wasm: bytes, owner: str = "") -> ModuleInfo:
+    async def add_async(self, wasm: bytes, owner: str = "") -> ControllerInfo:
         """Does the same as `add`, for asyncio, after waiting for the owner's turn. Cancellation ends it.
 
         Raises also the errors of `turns`.
         """
         return await self._add_async(wasm, owner, owner)
 
-    async def _add_async(self, wasm: bytes, owner: str, claimant: str) -> ModuleInfo:
+    async def _add_async(self, wasm: bytes, owner: str, claimant: str) -> ControllerInfo:
         """Waits for a turn of `owner`, compiles the module, and adds a claim for `claimant`, if any."""
         module_id = await self.apart(partial(self._check_size, wasm))
         look = partial(self._known, module_id, claimant)
@@ -159,7 +159,7 @@ class ModuleStore:
         async with self._threads:
             return await in_thread(call)
 
-    def add_script(self, script: StoredScript, owner: str = "") -> ModuleInfo:
+    def add_script(self, script: StoredScript, owner: str = "") -> ControllerInfo:
         """Stores a script for `owner`, as `add` stores a module; its interpreter must be stored already.
 
         Raises `ModuleError` if the script is invalid or its interpreter is not stored, and `RuntimeFailure`
@@ -210,7 +210,7 @@ class ModuleStore:
             cure = ": make its folders as they were, with the right to write there" if changed else ""
             raise RuntimeFailure(problem + cure) from error
 
-    def _finish(self, info: ModuleInfo, pending: Path, artifact: Path, claimant: str) -> ModuleInfo:
+    def _finish(self, info: ControllerInfo, pending: Path, artifact: Path, claimant: str) -> ControllerInfo:
         new = not self.has(info.id)
         with self.ownership.claiming(info.id, claimant):
             try:
@@ -231,18 +231,18 @@ class ModuleStore:
 
     # -- finding -----------------------------------------------------------------------------
 
-    def get(self, name: str) -> ModuleInfo:
+    def get(self, name: str) -> ControllerInfo:
         """Returns a module by id or tag, after compiling it if `artifact_path` has no valid artifact.
 
-        Raises `UnknownModuleError`, and the errors of `add`.
+        Raises `UnknownControllerError`, and the errors of `add`.
         """
         module_id = self.resolve(name)
         return self._known(module_id) or self.add(self.files.wasm(module_id))
 
-    async def get_async(self, name: str, owner: str = "") -> ModuleInfo:
+    async def get_async(self, name: str, owner: str = "") -> ControllerInfo:
         """Does the same as `get`, for asyncio; a compilation takes a turn of `owner`."""
 
-        def look() -> tuple[ModuleInfo | None, bytes]:
+        def look() -> tuple[ControllerInfo | None, bytes]:
             module_id = self.resolve(name)
             known = self._known(module_id)
             return known, b"" if known else self.files.wasm(module_id)
@@ -250,14 +250,14 @@ class ModuleStore:
         known, wasm = await self.apart(look)
         return known or await self._add_async(wasm, owner, "")
 
-    async def describe_async(self, name: str, owner: str = "") -> ModuleInfo:
+    async def describe_async(self, name: str, owner: str = "") -> ControllerInfo:
         """Returns a module or script by id or tag, without checking its artifact.
 
         Compiles the module in a turn of `owner` if it has no description here. Raises the errors of
         `get_async`.
         """
 
-        def look() -> ModuleInfo | None:
+        def look() -> ControllerInfo | None:
             module_id = self.resolve(name)
             if (note := self.files.note(module_id)) is not None:
                 return self._named(self._of_script(module_id, note))
@@ -267,15 +267,15 @@ class ModuleStore:
         return await self.apart(look) or await self.get_async(name, owner)
 
     def resolve(self, name: str) -> str:
-        """Returns the module id for an id, the beginning of an id, or a tag. Raises `UnknownModuleError`."""
+        """Returns the id for an id, the beginning of one, or a tag. Raises `UnknownControllerError`."""
         return resolve_name(name, self.files.ids, self.ownership.tagged)
 
     def find_call(self, name: str, arg: bytes) -> tuple[str, bytes]:
         """Returns the module that runs for a name with an argument, and the argument that it receives.
 
-        For a script these are the interpreter, and the script with the argument. Raises `UnknownModuleError`,
-        `ModuleError` for a script whose interpreter has been removed, and `ArgumentError` for an argument
-        that scripts cannot receive.
+        For a script these are the interpreter, and the script with the argument. Raises
+        `UnknownControllerError`, `ModuleError` for a script whose interpreter has been removed, and
+        `ArgumentError` for an argument that scripts cannot receive.
         """
         module_id = self.resolve(name)
         script = self.files.script(module_id)
@@ -292,19 +292,19 @@ class ModuleStore:
         """Returns whether a module or script is stored."""
         return self.files.has(module_id)
 
-    def list(self) -> list[ModuleInfo]:
+    def list(self) -> list[ControllerInfo]:
         """Returns all stored modules that are compiled for this runtime, and all scripts, sorted by id."""
         return list(self._listed("", None))
 
     def page(
         self, after: str = "", limit: int = LIST_PAGE, found_by: str | None = None
-    ) -> builtins.list[ModuleInfo]:
+    ) -> builtins.list[ControllerInfo]:
         """Returns the next entries of `list`, those after the id `after`; an empty list at the end.
 
         Returns at most `limit` entries, and stops when they take `LIST_PAGE_BYTES`. With `found_by`, returns
         only those that this owner has uploaded or that have a tag.
         """
-        found: builtins.list[ModuleInfo] = []
+        found: builtins.list[ControllerInfo] = []
         nbytes = 0
         for info in self._listed(after, found_by):
             found.append(info)
@@ -317,7 +317,7 @@ class ModuleStore:
         """Returns the number of stored modules and scripts, including those not compiled for this runtime."""
         return len(self.files.ids())
 
-    def _listed(self, after: str, found_by: str | None) -> Iterator[ModuleInfo]:
+    def _listed(self, after: str, found_by: str | None) -> Iterator[ControllerInfo]:
         ids = self.files.ids()
         for module_id in ids[bisect.bisect_right(ids, after) :]:
             if found_by is not None and not self.ownership.finds(found_by, module_id):
@@ -331,12 +331,12 @@ class ModuleStore:
                 yield self._named(info)
 
     def remove(self, name: str, owner: str = "", *, force: bool = False) -> builtins.list[str]:
-        """Removes a module, by id or tag, as `Ownership.remove` does. Raises also UnknownModuleError."""
+        """Removes a module, by id or tag, as `Ownership.remove` does. Raises also UnknownControllerError."""
         module_id = self.resolve(name)
         return self._gone(partial(self.ownership.remove, module_id, owner, force=force))
 
     def tag(self, name: str, module: str, owner: str = "", limit: int | None = None) -> builtins.list[str]:
-        """Tags a module, by id or tag, as `Ownership.tag` does. Raises also UnknownModuleError."""
+        """Tags a module, by id or tag, as `Ownership.tag` does. Raises also UnknownControllerError."""
         module_id = self.resolve(module)
         return self._gone(partial(self.ownership.tag, name, module_id, owner, limit))
 
@@ -356,15 +356,15 @@ class ModuleStore:
 
     def _require_interpreter(self, script: StoredScript) -> None:
         if not self.has(script.interpreter) or self.files.is_script(script.interpreter):
-            # not UnknownModuleError: the name is known, and is not that of a bundled controller
+            # not UnknownControllerError: the name is known, and is not that of a bundled controller
             raise ModuleError(
                 f"the script {script.name!r} needs its interpreter, module {script.interpreter}, which is "
                 "not stored here: upload the script again"
             )
 
-    def _of_script(self, module_id: str, note: ScriptNote) -> ModuleInfo:
+    def _of_script(self, module_id: str, note: ScriptNote) -> ControllerInfo:
         """Describes a script by its interpreter's description, if that is known here."""
-        interpreter = self._described(note.interpreter) or ModuleInfo(module_id, 0)
+        interpreter = self._described(note.interpreter) or ControllerInfo(module_id, 0)
         return replace(
             interpreter,
             id=module_id,
@@ -385,17 +385,17 @@ class ModuleStore:
     def _info_path(self, module_id: str) -> Path:
         return self.code / f"{module_id}-{self._key}.json"
 
-    def _described(self, module_id: str) -> ModuleInfo | None:
+    def _described(self, module_id: str) -> ControllerInfo | None:
         try:
             data = read_regular(self._info_path(module_id), MAX_DESCRIPTION + 1, ours=True)
             if data is None or len(data) > MAX_DESCRIPTION:
                 return None
-            info = ModuleInfo.from_wire(json.loads(data))
+            info = ControllerInfo.from_wire(json.loads(data))
         except (OSError, ValueError, ProtocolError):
             return None
         return info if info.id == module_id else None
 
-    def _known(self, module_id: str, claimant: str = "") -> ModuleInfo | None:
+    def _known(self, module_id: str, claimant: str = "") -> ControllerInfo | None:
         """Returns the description of a module whose artifact exists, is ours and is intact, else None.
 
         Adds a claim for `claimant`, if any.
@@ -413,13 +413,13 @@ class ModuleStore:
             return None
         return self._ready(info)
 
-    def _ready(self, info: ModuleInfo) -> ModuleInfo:
+    def _ready(self, info: ControllerInfo) -> ControllerInfo:
         """Lets the workers' user read a module's code; returns the description with tags and owners."""
         if self._user is not None:
             let_read(self.artifact_path(info.id), self._user.gid)
         return self._named(info)
 
-    def _named(self, info: ModuleInfo) -> ModuleInfo:
+    def _named(self, info: ControllerInfo) -> ControllerInfo:
         """Adds tags and claims, which are stored separately, to a description."""
         claim = self.ownership.claims(info.id)
         info.tags = self.ownership.tags_of(info.id)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from aicirt.contract.errors import AiciError, UnknownModuleError, WorkerDiedError, error_from_wire
-from aicirt.contract.modules import ModuleInfo
+from aicirt.contract.errors import AiciError, UnknownControllerError, WorkerDiedError, error_from_wire
+from aicirt.contract.modules import ControllerInfo
 from aicirt.contract.owners import DEFAULT_OWNER, is_one_person, to_evict
 from aicirt.modules.store import FairTurns, ModuleStore
 from aicirt.settings import WorkerSettings
@@ -30,7 +30,7 @@ class Built:
     """The snapshot after `aici_init`. Workers, not the supervisor, check the builder's description of it."""
 
     digest: bytes
-    info: ModuleInfo
+    info: ControllerInfo
     vocabulary: RegisteredVocabulary
     #: arguments and files of the call "adopt"
     call: dict[str, Any]
@@ -264,7 +264,7 @@ class Templates:
             await self.ensure_vocabulary(builder, vocabulary)
             built, files = await self._have_built(builder, call, argument, spent)
         if not self._store.has(module):
-            raise UnknownModuleError(f"module {module} has been removed")
+            raise UnknownControllerError(f"module {module} has been removed")
         nbytes = built["nbytes"] + len(arg)
         call["built"] = built
         may_learn = is_one_person(owner) or DEFAULT_OWNER in await self._uploaders(module)

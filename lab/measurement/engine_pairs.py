@@ -29,7 +29,7 @@ class EnginePairs:
     def __init__(self, controlled: BatchingEngine, free: BatchingEngine, requests: Sequence[Request]) -> None:
         """`requests`: with controllers, which the free engine leaves out. Their prompts fit into a step."""
         self._engines = controlled, free
-        self._requests = requests, [replace(request, module=None, arg=b"") for request in requests]
+        self._requests = requests, [replace(request, controller=None, arg=b"") for request in requests]
         self.times: tuple[list[float], list[float]] = ([], [])
         self.beside: tuple[list[float], list[float]] = ([], [])
 

@@ -65,7 +65,7 @@ def _mask_ms(connection: Connection) -> tuple[float, int]:
     started = time.perf_counter()
     prepared = connection.prepare(_CALL, CAPABILITIES).result()
     runtime = prepared.session.runtime
-    control = runtime.instantiate(prepared.module, _CALL.arg, _PROMPT, capabilities=CAPABILITIES)
+    control = runtime.instantiate(prepared.controller, _CALL.arg, _PROMPT, capabilities=CAPABILITIES)
     step = runtime.begin_step([StepInput(control)])
     step.wait_pre()
     answer = step.wait().mid[control]

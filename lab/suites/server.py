@@ -123,7 +123,7 @@ def _bare(engine: LlamaEngine, module: str | None, batch: int, count: int) -> _T
     seen: set[int] = set()
     for number in range(batch):
         arg = json.dumps(_SCHEMA) if module else ""
-        engine.add(Request(_PROMPT.format(number), module=module, arg=arg, max_tokens=count))
+        engine.add(Request(_PROMPT.format(number), controller=module, arg=arg, max_tokens=count))
     tokens = 0
     while engine.busy:
         for event in engine.step():

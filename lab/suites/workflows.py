@@ -386,7 +386,7 @@ def _roundtrip(report: Report, engine: LlamaEngine) -> None:
     def seconds(calls: int) -> float:
         arg = json.dumps({"script": source, "name": "echo.py", "arg": calls})
         return _timed(
-            engine, [Request("Hello", module="pyctrl", arg=arg, calls={"echo": lambda value: value})]
+            engine, [Request("Hello", controller="pyctrl", arg=arg, calls={"echo": lambda value: value})]
         )
 
     seconds(1)
@@ -426,9 +426,9 @@ def _branches(report: Report, engine: LlamaEngine) -> None:
     # the cache has no text of the other contestant
     forked, asked = (encode(f"You serve customer {next(_CUSTOMERS)}.\n{goods}")[:size] for _ in range(2))
     contestants = {
-        "forks": [Request(forked, module="pyctrl", arg=json.dumps(script), max_tokens=200)],
+        "forks": [Request(forked, controller="pyctrl", arg=json.dumps(script), max_tokens=200)],
         "requests": [
-            Request([*asked, *encode(f"Answer {number}:")], module="regex", arg=pattern, max_tokens=200)
+            Request([*asked, *encode(f"Answer {number}:")], controller="regex", arg=pattern, max_tokens=200)
             for number in range(_BRANCHES)
         ],
     }

@@ -210,7 +210,7 @@ def _outcomes(
             variants.append(Variant(BASELINE))
         for variant in variants:
             # without a controller, nothing but the sampler draws numbers
-            draws = variant.module is not None or arguments.temperature > 0
+            draws = variant.controller is not None or arguments.temperature > 0
             seeds = range(1, arguments.seeds + 1 if draws else 2)
             yield from evaluate(
                 engine, examples, variant, metrics, seeds=seeds, request=request, batch=arguments.batch

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import AiciError
-from aicirt.contract.modules import ModuleInfo
+from aicirt.contract.modules import ControllerInfo
 from aicirt.system.terminal import show, show_json
 from pyaici.bundled import (
     LANGUAGES,
@@ -96,7 +96,7 @@ def list_all(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _listed(bundled: list[BundledController], modules: list[ModuleInfo]) -> dict[str, Any]:
+def _listed(bundled: list[BundledController], modules: list[ControllerInfo]) -> dict[str, Any]:
     """Returns the lists of controllers, kinds of scripts and grammars as JSON values."""
     return {
         "bundled": [asdict(known) for known in bundled],
@@ -225,7 +225,7 @@ def list_tags(arguments: argparse.Namespace) -> int:
     found = sorted((name, module) for module in modules for name in module.tags)
     if arguments.json:
         rows = [
-            {"tag": name, "module": module.id, "owners": module.owners, "created": module.created or None}
+            {"tag": name, "controller": module.id, "owners": module.owners, "created": module.created or None}
             for name, module in found
         ]
         show_json(rows)
@@ -273,7 +273,7 @@ _UNTAG_EXAMPLES = """\
 def _add_tag(commands: Any) -> None:
     summary = "give an uploaded controller a name"
     parser = add_command(commands, "tag", tag, summary, more=_TAG_MORE, examples=_TAG_EXAMPLES)
-    parser.add_argument("module", metavar="CONTROLLER", help=_CONTROLLER_HELP)
+    parser.add_argument("controller", metavar="CONTROLLER", help=_CONTROLLER_HELP)
     parser.add_argument(
         "name", metavar="NAME", help="the tag; if another controller has it, it moves to this one"
     )
@@ -284,7 +284,7 @@ def tag(arguments: argparse.Namespace) -> int:
     """Adds the tag, and prints the id of the module and its tags."""
     check_tag(arguments.name)
     with open_place(arguments) as place:
-        module = find_module(place, arguments.module)
+        module = find_module(place, arguments.controller)
         place.tag(module, arguments.name)
         (names,) = [found.tags for found in place.list() if found.id == module]
     show(f"{module}  {', '.join(sorted(names))}")
@@ -323,7 +323,7 @@ _REMOVE_EXAMPLES = """\
 def _add_remove(commands: Any) -> None:
     summary = "remove an uploaded controller"
     parser = add_command(commands, "remove", remove, summary, more=_REMOVE_MORE, examples=_REMOVE_EXAMPLES)
-    parser.add_argument("module", metavar="CONTROLLER", help=_CONTROLLER_HELP)
+    parser.add_argument("controller", metavar="CONTROLLER", help=_CONTROLLER_HELP)
     parser.add_argument(
         "--force", action="store_true", help="also remove other owners' uploads of it, and all its tags"
     )
@@ -333,7 +333,7 @@ def _add_remove(commands: Any) -> None:
 def remove(arguments: argparse.Namespace) -> int:
     """Removes the module, and prints its id and whether it was deleted."""
     with open_place(arguments) as place:
-        module = find_module(place, arguments.module)
+        module = find_module(place, arguments.controller)
         gone = place.remove(module, arguments.force)
     show(f"{module}  {'removed' if gone else 'stays: other owners have uploaded or tagged it'}")
     return 0

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
-from aicirt.contract.errors import AiciError, UnknownModuleError
-from aicirt.contract.modules import SHORTEST_ID, ModuleInfo, resolve_name
+from aicirt.contract.errors import AiciError, UnknownControllerError
+from aicirt.contract.modules import SHORTEST_ID, ControllerInfo, resolve_name
 from aicirt.contract.owners import DEFAULT_OWNER
 from pyaici.bundled import BundledController, build_missing, bundled_controllers, describe_bundled
 from pyaici.cli.server import ServerPlace, add_server, open_server, server_of
@@ -24,9 +24,9 @@ from pyaici.scripting.script import Script, ScriptFileError, interpreter_file
 class Place(Protocol):
     """A place of uploaded modules, with the operations of the commands. Errors are AiciError."""
 
-    def upload(self, wasm: bytes) -> ModuleInfo: ...
+    def upload(self, wasm: bytes) -> ControllerInfo: ...
 
-    def upload_script(self, script: Script) -> ModuleInfo:
+    def upload_script(self, script: Script) -> ControllerInfo:
         """Uploads a script, and its interpreter if that is missing there.
 
         Also raises InterpreterMissingError, and for syntax errors ScriptFileError or ServerError.
@@ -44,7 +44,7 @@ class Place(Protocol):
         """
         ...
 
-    def list(self) -> list[ModuleInfo]: ...
+    def list(self) -> list[ControllerInfo]: ...
 
     def bundled(self) -> builtins.list[BundledController]:
         """Returns the controllers that need no upload there."""
@@ -93,7 +93,7 @@ def require_store(arguments: argparse.Namespace) -> None:
 def find_module(place: Place, name: str) -> str:
     """Returns the id of the module that `name` identifies.
 
-    Raises UnknownModuleError if there is no such module, or more than one.
+    Raises UnknownControllerError if there is no such module, or more than one.
     """
     modules = place.list()
     ids = {module.id for module in modules}
@@ -102,12 +102,12 @@ def find_module(place: Place, name: str) -> str:
         tags[name] = hashlib.sha256(bundled.read_bytes()).hexdigest()
     try:
         found = resolve_name(name, lambda: ids, tags.get, SHORTEST_ID)
-    except UnknownModuleError as error:
+    except UnknownControllerError as error:
         if "modules" in error.detail:  # several modules match
             raise
         found = ""
     if found not in ids:
-        raise UnknownModuleError(f"no uploaded controller is called {name!r}; aici list --all lists all")
+        raise UnknownControllerError(f"no uploaded controller is called {name!r}; aici list --all lists all")
     return found
 
 
@@ -133,13 +133,13 @@ class _Daemon:
 
         self.control = Control(socket)
 
-    def upload(self, wasm: bytes) -> ModuleInfo:
-        return ModuleInfo.from_wire(self.control.call("upload", wasm=wasm))
+    def upload(self, wasm: bytes) -> ControllerInfo:
+        return ControllerInfo.from_wire(self.control.call("upload", wasm=wasm))
 
-    def upload_script(self, script: Script) -> ModuleInfo:
+    def upload_script(self, script: Script) -> ControllerInfo:
         interpreter = self.upload(_interpreter(script))
         described = self.control.call("upload_script", script=asdict(script.stored(interpreter.id)))
-        return ModuleInfo.from_wire(described)
+        return ControllerInfo.from_wire(described)
 
     def tag(self, module: str, tag: str) -> None:
         self.control.call("tag", module=module, tag=tag)
@@ -151,7 +151,7 @@ class _Daemon:
         gone: bool = self.control.call("remove", module=module, force=force)
         return gone
 
-    def list(self) -> list[ModuleInfo]:
+    def list(self) -> list[ControllerInfo]:
         return list(list_modules(self.control))
 
     def bundled(self) -> builtins.list[BundledController]:
@@ -166,10 +166,10 @@ class _Store:
 
         self._folder, self._store = folder, ModuleStore(folder)
 
-    def upload(self, wasm: bytes) -> ModuleInfo:
+    def upload(self, wasm: bytes) -> ControllerInfo:
         return self._store.add(wasm, DEFAULT_OWNER)
 
-    def upload_script(self, script: Script) -> ModuleInfo:
+    def upload_script(self, script: Script) -> ControllerInfo:
         interpreter = self.upload(_interpreter(script, self._folder))
         return self._store.add_script(script.stored(interpreter.id), DEFAULT_OWNER)
 
@@ -182,7 +182,7 @@ class _Store:
     def remove(self, module: str, force: bool) -> bool:
         return bool(self._store.remove(module, DEFAULT_OWNER, force=force))
 
-    def list(self) -> list[ModuleInfo]:
+    def list(self) -> list[ControllerInfo]:
         return list(self._store.list())
 
     def bundled(self) -> builtins.list[BundledController]:

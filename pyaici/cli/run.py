@@ -151,7 +151,7 @@ def _run_at(url: str, arguments: argparse.Namespace) -> int:
     request = read_request(arguments)
     request = replace(request, arg=given_argument(arguments, request) or b"")
     with open_server(url, arguments, "rich") as client:
-        named = replace(request, module=controller_at(client, arguments.controller))
+        named = replace(request, controller=controller_at(client, arguments.controller))
         with contextlib.closing(start_run(client, named, arguments.chat)) as stream:
             if request.name:
                 send_lines(partial(_send_line, client, request.name))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError
-from aicirt.contract.modules import ModuleInfo
+from aicirt.contract.modules import ControllerInfo
 from pyaici.bundled import BundledController, find_controller, language_of
 from pyaici.engines.options import HINT, option_of
 from pyaici.scripting.script import Script
@@ -118,7 +118,7 @@ def controller_at(client: RestClient, name: str) -> str:
 
 def _run_fields(request: Request) -> dict[str, Any]:
     """Returns the fields of `POST /v1/run` for a request, without its prompt."""
-    body: dict[str, Any] = {"max_tokens": request.max_tokens, "controller": request.module or "none"}
+    body: dict[str, Any] = {"max_tokens": request.max_tokens, "controller": request.controller or "none"}
     for field in fields(request.sampling):
         if (value := getattr(request.sampling, field.name)) != field.default:
             body[field.name] = value
@@ -167,10 +167,10 @@ class ServerPlace:
     def __init__(self, client: RestClient) -> None:
         self._client = client
 
-    def upload(self, wasm: bytes) -> ModuleInfo:
+    def upload(self, wasm: bytes) -> ControllerInfo:
         return _info(self._client.upload(wasm))
 
-    def upload_script(self, script: Script) -> ModuleInfo:
+    def upload_script(self, script: Script) -> ControllerInfo:
         return _info(self._client.upload_script(script.language.word, script.source, script.name))
 
     def tag(self, module: str, tag: str) -> None:
@@ -193,7 +193,7 @@ class ServerPlace:
             raise
         return False
 
-    def list(self) -> list[ModuleInfo]:
+    def list(self) -> list[ControllerInfo]:
         """Returns the modules that the user uploaded or can find by a tag; for administrators, all."""
         return [_info(found) for found in self._client.list()["data"]]
 
@@ -204,6 +204,6 @@ class ServerPlace:
         ]
 
 
-def _info(described: Controller) -> ModuleInfo:
+def _info(described: Controller) -> ControllerInfo:
     callbacks = {f"has_{name}": True for name in described["callbacks"]}
-    return ModuleInfo.from_wire({**callbacks, **described})
+    return ControllerInfo.from_wire({**callbacks, **described})

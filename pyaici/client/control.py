@@ -24,7 +24,7 @@ from aicirt.contract.errors import (
     error_from_wire,
 )
 from aicirt.contract.messages import PROTOCOL_VERSION, REPLY_ERROR, REPLY_NUMBER, REPLY_VALUE, Call, Reply
-from aicirt.contract.modules import ModuleInfo
+from aicirt.contract.modules import ControllerInfo
 from aicirt.ipc.frames import FrameSocket, peer_credentials
 from aicirt.settings import CALL_SECONDS
 from aicirt.system.shortage import describe
@@ -220,16 +220,16 @@ class Control:
         self._socket.close()
 
 
-def list_page(control: Control, after: str = "", found_by: str | None = None) -> list[ModuleInfo]:
+def list_page(control: Control, after: str = "", found_by: str | None = None) -> list[ControllerInfo]:
     """Returns the next modules by id, after the id `after`; an empty list at the end.
 
     `found_by`: list only modules that this owner has uploaded, or that have a tag.
     """
     page = control.call("list", after=after, found_by=found_by)
-    return [ModuleInfo.from_wire(wire) for wire in page]
+    return [ControllerInfo.from_wire(wire) for wire in page]
 
 
-def list_modules(control: Control) -> Iterator[ModuleInfo]:
+def list_modules(control: Control) -> Iterator[ControllerInfo]:
     """Yields all modules by id."""
     after = ""
     while page := list_page(control, after):

@@ -20,13 +20,13 @@ from aicirt.contract.errors import (
     ProtocolError,
     RuntimeFailure,
     TemplateGoneError,
-    UnknownModuleError,
+    UnknownControllerError,
     UnknownSequenceError,
     VocabularyError,
     WorkerDiedError,
 )
 from aicirt.contract.messages import START, STEP, Start, StepInput, StepRequest
-from aicirt.contract.modules import ModuleInfo, StoredScript
+from aicirt.contract.modules import ControllerInfo, StoredScript
 from aicirt.system.files import Closing
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers, check_tag, unknown_controller
 from pyaici.client.arguments import Argument, argument_bytes, prompt_bytes
@@ -125,21 +125,23 @@ class Runtime(Closing):
         self._close_links("another vocabulary has been registered since")
         self._vocabulary = known["id"], known["vocab_size"]
 
-    def upload(self, wasm: str | Path | bytes, *, owner: str | None = None) -> ModuleInfo:
+    def upload(self, wasm: str | Path | bytes, *, owner: str | None = None) -> ControllerInfo:
         """Stores a module (bytes, or the path of a .wasm file) and compiles it.
 
         Raises ModuleError, with all reasons, if it is not a valid controller for this runtime.
         """
         data = wasm if isinstance(wasm, bytes) else Path(wasm).read_bytes()
-        return ModuleInfo.from_wire(self._control.call("upload", wasm=data, owner=owner))
+        return ControllerInfo.from_wire(self._control.call("upload", wasm=data, owner=owner))
 
-    def upload_script(self, script: StoredScript, *, owner: str | None = None) -> ModuleInfo:
+    def upload_script(self, script: StoredScript, *, owner: str | None = None) -> ControllerInfo:
         """Stores a script, whose interpreter must have been uploaded; its id is used like a module's.
 
         `instantiate` takes the script's argument as text, which is parsed if it is JSON. Raises ModuleError
         if the script is invalid, or if there is no such interpreter.
         """
-        return ModuleInfo.from_wire(self._control.call("upload_script", script=asdict(script), owner=owner))
+        return ControllerInfo.from_wire(
+            self._control.call("upload_script", script=asdict(script), owner=owner)
+        )
 
     def find(self, name: str, *, owner: str | None = None) -> str:
         """Returns the id of a controller. All calls that take a controller find it in the same way.
@@ -148,45 +150,45 @@ class Runtime(Closing):
         first 12 digits. A bundled controller is uploaded when it is first needed. `name` is never a path: it
         may come from a network client, which must not read files of this machine.
 
-        Raises UnknownModuleError.
+        Raises UnknownControllerError.
         """
         return self.describe(name, owner=owner).id
 
-    def tag(self, module: str, tag: str, *, owner: str | None = None) -> None:
+    def tag(self, controller: str, tag: str, *, owner: str | None = None) -> None:
         """Gives a controller (see `find`) a name by which it can be instantiated.
 
         Raises ModuleError for a bad name, also that of a bundled controller, or if another owner has the tag.
         """
         check_tag(tag)
-        self._call("tag", module, tag=tag, owner=owner)
+        self._call("tag", controller, tag=tag, owner=owner)
 
     def untag(self, tag: str, *, owner: str | None = None, force: bool = False) -> None:
         """Removes a tag; with `force` also another owner's.
 
-        Raises UnknownModuleError, and ModuleError if another owner has it.
+        Raises UnknownControllerError, and ModuleError if another owner has it.
         """
         self._control.call("untag", tag=tag, owner=owner, force=force)
 
-    def remove(self, module: str, *, owner: str | None = None, force: bool = False) -> bool:
-        """Withdraws an owner's upload of a module (id or tag, no bundled name).
+    def remove(self, controller: str, *, owner: str | None = None, force: bool = False) -> bool:
+        """Withdraws an owner's upload of a controller (id or tag, no bundled name).
 
         The owner must remove their tags on it first. Deletes the module and returns True if no other owner
         has uploaded it or has a tag on it; its live sequences go on. `force`: deletes it and all its tags in
-        any case. Raises UnknownModuleError, and ModuleError if the owner has not uploaded it, or has tags on
-        it.
+        any case. Raises UnknownControllerError, and ModuleError if the owner has not uploaded it, or has tags
+        on it.
         """
-        gone: bool = self._control.call("remove", module=module, owner=owner, force=force)
+        gone: bool = self._control.call("remove", module=controller, owner=owner, force=force)
         return gone
 
-    def describe(self, module: str, *, owner: str | None = None) -> ModuleInfo:
-        """Describes a controller (see `find`). Raises UnknownModuleError."""
-        return ModuleInfo.from_wire(self._call("describe", module, owner=owner))
+    def describe(self, controller: str, *, owner: str | None = None) -> ControllerInfo:
+        """Describes a controller (see `find`). Raises UnknownControllerError."""
+        return ControllerInfo.from_wire(self._call("describe", controller, owner=owner))
 
-    def list(self) -> list[ModuleInfo]:
+    def list(self) -> list[ControllerInfo]:
         """Returns all stored modules."""
         return list(list_modules(self._control))
 
-    def list_page(self, after: str = "", *, found_by: str | None = None) -> builtins.list[ModuleInfo]:
+    def list_page(self, after: str = "", *, found_by: str | None = None) -> builtins.list[ControllerInfo]:
         """Returns the next page of modules by id, after the id `after`; an empty list at the end.
 
         `found_by`: list only modules that this owner has uploaded, or that have a tag.
@@ -213,7 +215,7 @@ class Runtime(Closing):
             if controller in DESCRIPTIONS and controller not in self.bundled:
                 module = self._upload_bundled(controller)
             return self._control.call(call, module=module, **args)
-        except UnknownModuleError as error:
+        except UnknownControllerError as error:
             known = [name for name, uploaded in list(self.bundled.items()) if uploaded == module]
             if not known:
                 raise unknown_controller(controller) if "name" in error.detail else error from None
@@ -231,7 +233,7 @@ class Runtime(Closing):
 
     def prepare(
         self,
-        module: str,
+        controller: str,
         arg: Argument = b"",
         *,
         capabilities: Capabilities = ALL,
@@ -240,13 +242,13 @@ class Runtime(Closing):
         """Makes the controller (see `find`) read its argument now instead of at the first `instantiate`.
 
         Checks the argument before there is a prompt, and saves the first sequence the wait. Raises
-        UnknownModuleError, ArgumentError and every other ControllerError.
+        UnknownControllerError, ArgumentError and every other ControllerError.
         """
-        self._call("prepare", module, **self._template(arg, capabilities, owner))
+        self._call("prepare", controller, **self._template(arg, capabilities, owner))
 
     def instantiate(
         self,
-        module: str,
+        controller: str,
         arg: Argument = b"",
         prompt: Sequence[int] = (),
         *,
@@ -264,8 +266,8 @@ class Runtime(Closing):
 
         Returns after `init_prompt`. Without `wait`, returns once the worker has made the sequence, or after
         `within` seconds: it is late until `init_prompt` has ended, and an error is its first result. Raises
-        UnknownModuleError, ArgumentError (the controller refused `arg`; its log is in `detail["log"]`) and
-        every other ControllerError.
+        UnknownControllerError, ArgumentError (the controller refused `arg`; its log is in `detail["log"]`)
+        and every other ControllerError.
 
         `placement`: the result of `place` for the same controller, so that this call does not wait for
         aicirt. Raises TemplateGoneError or WorkerDiedError if the sequence must be placed again; without
@@ -274,13 +276,15 @@ class Runtime(Closing):
         """
         tokens = prompt_bytes(prompt, self._require_vocabulary()[1])
         seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
-        where = placement or self.place(module, arg, capabilities=capabilities, owner=owner, calls=calls)
+        where = placement or self.place(controller, arg, capabilities=capabilities, owner=owner, calls=calls)
         try:
             link, seq = self._send_start(where, tokens, capabilities, seed, wait, within, calls)
         except TemplateGoneError:
             if placement is not None:
                 raise
-            where = self.place(module, arg, capabilities=capabilities, owner=owner, gone=where, calls=calls)
+            where = self.place(
+                controller, arg, capabilities=capabilities, owner=owner, gone=where, calls=calls
+            )
             link, seq = self._send_start(where, tokens, capabilities, seed, wait, within, calls)
         self._live.add_sequence(
             seq, link, has_pre=where.has_pre, has_post=where.has_post, repeatable=where.repeatable
@@ -289,7 +293,7 @@ class Runtime(Closing):
 
     def place(
         self,
-        module: str,
+        controller: str,
         arg: Argument = b"",
         *,
         capabilities: Capabilities = ALL,
@@ -300,21 +304,21 @@ class Runtime(Closing):
         """Chooses a worker for a new sequence and prepares it: the slow part of `instantiate`.
 
         May be called from any thread. `gone`: an earlier placement, whose worker has evicted the snapshot.
-        `calls`: see `instantiate`, which must get the same. Raises UnknownModuleError, ArgumentError and all
-        other errors of `instantiate`.
+        `calls`: see `instantiate`, which must get the same. Raises UnknownControllerError, ArgumentError and
+        all other errors of `instantiate`.
         """
         call = self._template(arg, capabilities, owner)
         if calls:
             call["calls"] = calls
         if gone is not None:
             call["gone"] = gone.to_wire()
-        placement = Placement.from_wire(self._call("instantiate", module, **call))
+        placement = Placement.from_wire(self._call("instantiate", controller, **call))
         # here, since a new worker on a busy machine takes seconds
         self._links.attach(placement.address, *self._require_vocabulary(), owner)
         return placement
 
     def _template(self, arg: Argument, capabilities: Capabilities, owner: str | None) -> dict[str, Any]:
-        """Returns the arguments that with a module identify the snapshot from which a sequence starts."""
+        """Returns the arguments that with a controller identify the snapshot from which a sequence starts."""
         number, _ = self._require_vocabulary()
         return {
             "arg": argument_bytes(arg),

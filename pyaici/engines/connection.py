@@ -83,7 +83,7 @@ class Prepared:
 
     session: VocabularyRuntime
     #: its name, as in `Runtime.find`
-    module: str
+    controller: str
     capabilities: Capabilities
     #: where its sequence can start, chosen for one request
     placement: Placement

@@ -84,7 +84,7 @@ class ControlledRows(Generic[Key]):
     def start_controller(
         self,
         key: Key,
-        module: str,
+        controller: str,
         arg: Argument,
         prompt: Sequence[int],
         ends: Sequence[int],
@@ -97,7 +97,7 @@ class ControlledRows(Generic[Key]):
         When the controller ends the row, the first of `ends` is forced. `options` are those of
         `Runtime.instantiate`, whose errors it raises.
         """
-        control = self._runtime.instantiate(module, arg, prompt, capabilities=capabilities, **options)
+        control = self._runtime.instantiate(controller, arg, prompt, capabilities=capabilities, **options)
         self._lines[key] = _ControlledRow(control, ends)
         self._keys[control] = key
         self._due[key] = StepInput(control)

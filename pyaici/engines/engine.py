@@ -97,9 +97,8 @@ class Request:
     """A prompt and the options of its generation. Raises ValueError for values out of range."""
 
     prompt: Prompt
-    #: controller: a bundled controller's name, or the id or tag of an upload (see `Runtime.find`);
-    #: None = no control
-    module: str | None = None
+    #: a bundled controller's name, or the id or tag of an upload (see `Runtime.find`); None = no control
+    controller: str | None = None
     #: the controller's argument: a text, bytes, or a dict or list, which is passed as JSON
     arg: Argument = b""
     sampling: Sampling = field(default_factory=Sampling)

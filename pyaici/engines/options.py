@@ -19,7 +19,7 @@ from aicirt.contract.errors import (
     AiciError,
     ArgumentError,
     OwnerLimitError,
-    UnknownModuleError,
+    UnknownControllerError,
     VocabularyError,
 )
 from aicirt.contract.modules import script_value, unread_json
@@ -110,11 +110,11 @@ def try_argument(
 ) -> Vocabulary | None:
     """Checks the controller's argument before the model is loaded.
 
-    `request`: has the id of an uploaded module. `read`: returns the vocabulary that the engine will register,
-    without the model. Returns it, or None if it cannot be read. Raises ArgumentError if the controller
-    refuses the argument, and any other error that its constructor ends with.
+    `request`: has the id of an uploaded controller. `read`: returns the vocabulary that the engine will
+    register, without the model. Returns it, or None if it cannot be read. Raises ArgumentError if the
+    controller refuses the argument, and any other error that its constructor ends with.
     """
-    assert request.module is not None
+    assert request.controller is not None
     arg = given_argument(arguments, request)
     try:
         vocabulary = read()
@@ -122,7 +122,7 @@ def try_argument(
         return None  # the library may still be able to load this folder; if not, the engine raises an error
     runtime.register(vocabulary)
     try:
-        runtime.prepare(request.module, arg or "", capabilities=request.capabilities)
+        runtime.prepare(request.controller, arg or "", capabilities=request.capabilities)
     except ArgumentError as error:
         if arg is not None:
             raise
@@ -356,7 +356,7 @@ def run_main(
 
 
 def read_options(arguments: argparse.Namespace) -> Request:
-    """Completes and checks the options before anything is started. Returns the request, without a module.
+    """Completes and checks the options before anything is started. Returns the request, without a controller.
 
     Raises the errors of `fill_in`, `read_request`, `check_record` and `controller_file`.
     """
@@ -385,7 +385,7 @@ def fill_in(arguments: argparse.Namespace) -> None:
 
 
 def read_request(arguments: argparse.Namespace) -> Request:
-    """Builds the request from the options, with a text prompt and no module. Reads the script, if any.
+    """Builds the request from the options, with a text prompt and no controller. Reads the script, if any.
 
     Raises ValueError for a number out of range or an unreadable file, and ScriptFileError.
     """
@@ -443,7 +443,7 @@ def given_argument(arguments: argparse.Namespace, request: Request) -> Argument 
 def controller_file(name: str) -> Path | None:
     """Returns the Wasm file to run, for a script the file of its interpreter; None if it must be an upload.
 
-    Raises UnknownModuleError, InterpreterMissingError.
+    Raises UnknownControllerError, InterpreterMissingError.
     """
     language = language_of(name)
     build_missing(name if language is None else language.controller)
@@ -453,16 +453,18 @@ def controller_file(name: str) -> Path | None:
 def find_module(runtime: Runtime, name: str) -> str:
     """Returns the id of a controller: of a file, which is uploaded, or of a name that `Runtime.find` takes.
 
-    Raises UnknownModuleError, InterpreterMissingError, ModuleError.
+    Raises UnknownControllerError, InterpreterMissingError, ModuleError.
     """
     if (wasm := controller_file(name)) is not None:
         return runtime.upload(wasm).id
     try:
         return runtime.find(name)
-    except UnknownModuleError as error:
+    except UnknownControllerError as error:
         if "name" not in error.detail:
             raise
-        raise UnknownModuleError(not_found(name, "no file, no upload and no bundled controller")) from None
+        raise UnknownControllerError(
+            not_found(name, "no file, no upload and no bundled controller")
+        ) from None
 
 
 EngineKind = Literal["llama", "hf", "vllm"]

@@ -46,7 +46,7 @@ class Variant:
 
     name: str
     #: id, tag or name of the controller; None = no controller
-    module: str | None = None
+    controller: str | None = None
     #: returns the controller's argument for a row
     argument: Callable[[Mapping[str, Any]], Argument] = lambda data: b""
 
@@ -171,7 +171,7 @@ def evaluate(
                 replace(
                     request,
                     prompt=example.prompt,
-                    module=variant.module,
+                    controller=variant.controller,
                     arg=variant.argument(example.data),
                     sampling=replace(request.sampling, seed=outcome.request_seed),
                 )

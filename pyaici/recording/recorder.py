@@ -105,11 +105,11 @@ class RecordingRuntime(Runtime):
         self._vocabulary_of = vocabulary
 
     def place(
-        self, module: str, arg: Argument = b"", *, capabilities: Capabilities = ALL, **options: Any
+        self, controller: str, arg: Argument = b"", *, capabilities: Capabilities = ALL, **options: Any
     ) -> Placement:
         """See `Runtime`. An error of the request to be recorded, such as a refused argument, is recorded."""
         try:
-            return super().place(module, arg, capabilities=capabilities, **options)
+            return super().place(controller, arg, capabilities=capabilities, **options)
         except AiciError as error:
             if self._armed is not None:
                 self._begin_tape(arg, (), capabilities, 0, options.get("calls", "")).fail(error)
@@ -117,7 +117,7 @@ class RecordingRuntime(Runtime):
 
     def instantiate(
         self,
-        module: str,
+        controller: str,
         arg: Argument = b"",
         prompt: Sequence[int] = (),
         *,
@@ -131,7 +131,9 @@ class RecordingRuntime(Runtime):
             seed = secrets.randbits(63) if seed is None else seed
             tape = self._begin_tape(arg, prompt, capabilities, seed, options.get("calls", ""))
         try:
-            seq = super().instantiate(module, arg, prompt, capabilities=capabilities, seed=seed, **options)
+            seq = super().instantiate(
+                controller, arg, prompt, capabilities=capabilities, seed=seed, **options
+            )
         except AiciError as error:
             if tape is not None:
                 tape.fail(error)

@@ -16,8 +16,8 @@ def find_call(controller: str | Path, arg: Any) -> tuple[Path, str | bytes]:
 
     `controller`: a script, a Wasm file, or the name of a bundled controller. `arg`: for a script, any JSON
     value, with b"" as None; for others, text, bytes, or a dict or list for JSON. Raises ScriptFileError,
-    InterpreterMissingError, UnknownModuleError, ArgumentError for an `arg` of another kind, and for scripts
-    ValueError or TypeError for what is no JSON value.
+    InterpreterMissingError, UnknownControllerError, ArgumentError for an `arg` of another kind, and for
+    scripts ValueError or TypeError for what is no JSON value.
     """
     if language_of(controller) is None:
         return find_controller(controller), argument_text(arg)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aicirt.contract.errors import ControllerError, UnknownModuleError
+from aicirt.contract.errors import ControllerError, UnknownControllerError
 from aicirt.contract.owners import to_evict
 from aicirt.system.logs import fields
 from pyaici.bundled import DESCRIPTIONS, LANGUAGES, SCHEME
@@ -22,7 +22,7 @@ from pyaici.server.scheduling.queues import FairTurns, WaitingLimits
 from pyaici.server.scheduling.threads import in_own_thread
 
 if TYPE_CHECKING:
-    from aicirt.contract.modules import ModuleInfo
+    from aicirt.contract.modules import ControllerInfo
     from pyaici.client.calls import Answerer
     from pyaici.client.runtime import Runtime
     from pyaici.scripting.script import Script
@@ -140,11 +140,11 @@ class ControllerStore:
             _remember(self._pulled, key, info.id, _PULLED)
         return self._pulled[key]
 
-    async def upload(self, wasm: bytes, user: User) -> ModuleInfo:
+    async def upload(self, wasm: bytes, user: User) -> ControllerInfo:
         """Stores and compiles a module. Raises ModuleError with all reasons."""
         return await self._ask(user, partial(self._runtime.upload, wasm, owner=user.name))
 
-    async def upload_script(self, script: Script, user: User) -> ModuleInfo:
+    async def upload_script(self, script: Script, user: User) -> ControllerInfo:
         """Stores a script.
 
         Raises ArgumentError for syntax errors, and what `find` raises if the interpreter is missing.
@@ -158,7 +158,7 @@ class ControllerStore:
         upload = partial(self._runtime.upload_script, script.stored(interpreter), owner=user.name)
         return await self._ask(user, upload)
 
-    async def list(self, user: User, after: str, limit: int) -> tuple[list[ModuleInfo], bool]:
+    async def list(self, user: User, after: str, limit: int) -> tuple[list[ControllerInfo], bool]:
         """Returns at most `limit` controllers with ids after `after`, by id, and whether there are more.
 
         Lists what the user has uploaded or can find by a tag. Lists everything for an administrator, except
@@ -166,7 +166,7 @@ class ControllerStore:
         """
         found_by = None if user.role == Role.ADMIN else user.name
         bundled = set(self._runtime.bundled.values())
-        found: list[ModuleInfo] = []
+        found: list[ControllerInfo] = []
         while len(found) <= limit:
             page = await self._ask(user, partial(self._runtime.list_page, after, found_by=found_by))
             if not page:
@@ -177,16 +177,16 @@ class ControllerStore:
             ]
         return found[:limit], True
 
-    async def describe(self, name: str, user: User) -> ModuleInfo:
+    async def describe(self, name: str, user: User) -> ControllerInfo:
         """Returns a controller's description, by the names that `find` takes.
 
-        Raises UnknownModuleError, and for a bundled controller that has not been built ApiError if it is
+        Raises UnknownControllerError, and for a bundled controller that has not been built ApiError if it is
         being built, or InterpreterMissingError if it runs scripts.
         """
         is_building = self._is_building()  # asked first, since the build may end during the call
         try:
             return await self._ask(user, partial(self._runtime.describe, name, owner=user.name))
-        except UnknownModuleError:
+        except UnknownControllerError:
             if is_building and name in DESCRIPTIONS:
                 raise busy(
                     f"the controller {name!r} is being built: try again in {_BUILD_SECONDS} s", _BUILD_SECONDS
@@ -204,14 +204,15 @@ class ControllerStore:
         await self._ask(user, partial(self._runtime.tag, module, tag, owner=user.name))
 
     async def untag(self, tag: str, user: User) -> None:
-        """Removes a tag. Raises UnknownModuleError, or NotOwnerError if the tag belongs to another owner."""
+        """Removes a tag. Raises UnknownControllerError, or NotOwnerError if another owner has it."""
         force = user.role == Role.ADMIN
         await self._ask(user, partial(self._runtime.untag, tag, owner=user.name, force=force))
 
     async def remove(self, module: str, user: User) -> None:
         """Removes the user from a module's owners; a module without owners is deleted.
 
-        An administrator deletes the module for all. Raises ModuleError, NotOwnerError or UnknownModuleError.
+        An administrator deletes the module for all. Raises ModuleError, NotOwnerError or
+        UnknownControllerError.
         """
         force = user.role == Role.ADMIN
         await self._ask(user, partial(self._runtime.remove, module, owner=user.name, force=force))

@@ -15,7 +15,7 @@ from aicirt.contract.errors import (
     ArgumentError,
     ControllerError,
     ModuleError,
-    UnknownModuleError,
+    UnknownControllerError,
 )
 from aicirt.system.logs import fields
 from pyaici.engines.engine import Request, Sampling
@@ -142,7 +142,7 @@ class Service:
                         stream = await self.engine.add(request, job.backlog)
                     except (
                         ModuleError,
-                        UnknownModuleError,
+                        UnknownControllerError,
                     ):  # removed at aicirt since it accepted the argument
                         self.controllers.forget(job.user)
                         request = replace(await self._prepare(job), calls=calls.token)
@@ -189,7 +189,7 @@ class Service:
             try:
                 with self.metrics.preparing():
                     await self.controllers.prepare(module, call.arg, job.user)
-            except (ModuleError, UnknownModuleError) as error:  # removed, or its interpreter is
+            except (ModuleError, UnknownControllerError) as error:  # removed, or its interpreter is
                 raise from_aici(error, call.param) from None
             except AiciError as error:
                 refused = from_aici(error, call.arg_param)
@@ -197,7 +197,7 @@ class Service:
                 raise refused from None
         return Request(
             job.prompt,
-            module=module,
+            controller=module,
             arg="" if job.controller is None else job.controller.arg,
             sampling=job.sampling,
             max_tokens=self._room(job),

@@ -89,8 +89,8 @@ def replay(
     with the tokenizer, see `replay_vocabulary`. `masks`: also compare which tokens were allowed, which needs
     the model's vocabulary. `recorded_only`: use only the recorded tokens as vocabulary.
 
-    Raises VocabularyError, and UnknownModuleError or ScriptFileError if the controller is not found. An error
-    of the controller is part of the result.
+    Raises VocabularyError, and UnknownControllerError or ScriptFileError if the controller is not found. An
+    error of the controller is part of the result.
     """
     chosen = replay_vocabulary(recording, model, recorded_only=recorded_only)
     name = recording.controller if controller is None else controller

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.contract.errors import ArgumentError, UnknownModuleError
+from aicirt.contract.errors import ArgumentError, UnknownControllerError
 from pyaici import bundled
 from pyaici.bundled import DESCRIPTIONS, SCRIPT_CONTROLLERS, bundled_controllers, find_controller
 from pyaici.testing import Playground
@@ -32,7 +32,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refusal(name: str) -> str:
-    with pytest.raises(UnknownModuleError) as caught:
+    with pytest.raises(UnknownControllerError) as caught:
         find_controller(name)
     return str(caught.value)
 

@@ -263,7 +263,7 @@ def test_a_request_names_its_controller_in_the_same_way_everywhere() -> None:
         assert {"controller", "controller_arg", "script"} <= HTTP[path].model_fields.keys(), path
     assert {f"{PREFIX}controller", f"{PREFIX}arg", f"{PREFIX}script"} <= set(KEYS)
     assert "arg" in command("run") and "arg" in command("eval")
-    assert {"module", "arg"} <= {field.name for field in fields(Request)}
+    assert {"controller", "arg"} <= {field.name for field in fields(Request)}
 
 
 def test_the_server_knows_the_keys_of_vllm() -> None:

@@ -114,7 +114,7 @@ class BatchingEngine(Engine):
 
     def place(self, request: Request, gone: Placement | None = None) -> Placement | None:
         """See `Engine.place`."""
-        if request.module is None or self.runtime is None:
+        if request.controller is None or self.runtime is None:
             return None
         if not isinstance(request.calls, str) or request.name:
             raise ValueError(
@@ -140,7 +140,7 @@ class BatchingEngine(Engine):
         self._budget.check(width(request), most_tokens(request, tokens, self.max_context))
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed & (2**63 - 1)
         control, request_id = None, next(self._request_ids)
-        if request.module is not None:
+        if request.controller is not None:
             if self.runtime is None:
                 raise ValueError("a request with a controller needs an engine with a runtime")
             request = self._pool.offers.open_for(request_id, request)

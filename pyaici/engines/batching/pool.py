@@ -496,7 +496,7 @@ class SequencePool:
 
 def _options(request: Request) -> dict[str, Any]:
     """Returns the options with which a request's controller is placed and started."""
-    names = ("module", "arg", "capabilities", "owner", "calls")
+    names = ("controller", "arg", "capabilities", "owner", "calls")
     return {name: getattr(request, name) for name in names}
 
 

@@ -57,7 +57,7 @@ def run_request(
         vocabulary: Vocabulary | None = None
         if arguments.controller != "none":
             runtime = stack.enter_context(open_runtime(arguments))
-            request = replace(request, module=find_module(runtime, arguments.controller))
+            request = replace(request, controller=find_module(runtime, arguments.controller))
         path = path or default_model()
         if runtime is not None:
             vocabulary = try_argument(runtime, request, arguments, partial(read_vocabulary, path))

@@ -44,7 +44,7 @@ class AiciLogitsProcessor(Closing, LogitsProcessor):  # type: ignore[misc,unused
     def __init__(
         self,
         runtime: Runtime,
-        module: str,
+        controller: str,
         arg: Argument,
         prompts: Sequence[Sequence[int]],
         *,
@@ -68,7 +68,7 @@ class AiciLogitsProcessor(Closing, LogitsProcessor):  # type: ignore[misc,unused
         self._first = True
         try:
             for row, prompt in enumerate(prompts):
-                self._lines.start_controller(row, module, arg, prompt, self._ends)
+                self._lines.start_controller(row, controller, arg, prompt, self._ends)
         except AiciError:
             self.close()
             raise

@@ -236,7 +236,7 @@ class AiciGrammar(BaseGrammarObject):  # type: ignore[misc,unused-ignore]
         (call, prepared, prompt), ends = self._start, self._controllers.ends
         options: dict[str, Any] = {"capabilities": CAPABILITIES, "owner": call.owner, "wait": False}
         start = session.rows.start_controller
-        begin = partial(start, row, prepared.module, call.arg, prompt, ends, **options)
+        begin = partial(start, row, prepared.controller, call.arg, prompt, ends, **options)
         try:
             try:
                 begin(placement=prepared.placement)

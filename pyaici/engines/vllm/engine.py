@@ -259,8 +259,8 @@ class VllmEngine(Engine):
     """Generates text with vLLM under the control of controllers. Use it from one thread.
 
     Controllers run beside vLLM's engine: in the runtime that `AICI_SOCKET` named when that engine was
-    created, or else in a private one. `Request.module` is a bundled controller's name, or the id or tag of a
-    module of that runtime.
+    created, or else in a private one. `Request.controller` is a bundled controller's name, or the id or tag
+    of one that has been uploaded to that runtime.
     """
 
     def __init__(self, llm: Any, runtime: Runtime | None = None, *, max_sequences: int = 16) -> None:
@@ -315,7 +315,9 @@ class VllmEngine(Engine):
             max_context=self.max_context,
         )
         number = next(self._numbers)
-        copies = request.n if request.module is None else 1  # those of a controller are one request of vLLM
+        copies = (
+            request.n if request.controller is None else 1
+        )  # those of a controller are one request of vLLM
         names = [f"{self._names}-{number}-{copy}" for copy in range(copies)]
         try:
             request = self._families.offers.open_for(number, request)
@@ -329,7 +331,7 @@ class VllmEngine(Engine):
                 raise ValueError(str(error)) from None
             raise
         for name in names:
-            self._families.add_family(name, number, request, tokens, events=request.module is not None)
+            self._families.add_family(name, number, request, tokens, events=request.controller is not None)
         return number
 
     def _parameters(self, request: Request, copy: int) -> Any:
@@ -339,9 +341,9 @@ class VllmEngine(Engine):
 
         sampling, choices = request.sampling, 1
         extra: dict[str, Any] | None = None
-        if request.module is not None:
+        if request.controller is not None:
             arg = argument_bytes(request.arg).decode()
-            extra = {"aici_controller": request.module, "aici_arg": arg, "aici_events": True}
+            extra = {"aici_controller": request.controller, "aici_arg": arg, "aici_events": True}
             extra |= {"aici_fork": True, "aici_copies": request.n, "aici_counts": request.count_allowed}
             if request.calls:
                 extra["aici_calls"] = request.calls

@@ -19,7 +19,7 @@ from pyaici.server.http.errors import bad_request, check_text, from_aici
 from pyaici.server.service import ControllerCall
 
 if TYPE_CHECKING:
-    from aicirt.contract.modules import ModuleInfo
+    from aicirt.contract.modules import ControllerInfo
     from pyaici.server.controller_store import ControllerStore
 
 
@@ -224,7 +224,7 @@ async def delete_tag(request: Request, tag: Tag, user: Uploader) -> Deleted:
     return Deleted(id=tag)
 
 
-def describe_module(info: ModuleInfo) -> StoredScript | Controller:
+def describe_module(info: ControllerInfo) -> StoredScript | Controller:
     """Returns the module as clients see it."""
     has = {
         "init": info.has_init,

@@ -19,7 +19,7 @@ from aicirt.contract.errors import (
     RuntimeFailure,
     RuntimeTimeoutError,
     SupervisorDiedError,
-    UnknownModuleError,
+    UnknownControllerError,
     UnknownRunError,
     VocabularyError,
 )
@@ -163,7 +163,7 @@ def from_aici(error: AiciError, param: str | None = None) -> ApiError:
     match error:
         case NotOwnerError():
             return ApiError(403, message, kind="permission_error", code=error.code, param=param)
-        case UnknownModuleError() | UnknownRunError():
+        case UnknownControllerError() | UnknownRunError():
             return ApiError(404, message, kind="not_found_error", code=error.code, param=param)
         case OwnerLimitError():
             return ApiError(

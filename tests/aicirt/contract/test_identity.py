@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from aicirt.contract.errors import UnknownModuleError
+from aicirt.contract.errors import UnknownControllerError
 from aicirt.contract.modules import SHORTEST_ID, looks_like_id, resolve_name
 
 ONE, TWO = "41d0f2c9aa17" + "0" * 52, "41d0f2c9aa17" + "1" * 52
@@ -22,14 +22,14 @@ def test_id_or_id_prefix_takes_precedence_over_tag() -> None:
 
 
 def test_ambiguous_id_prefix_is_refused_even_if_a_tag_matches() -> None:
-    with pytest.raises(UnknownModuleError, match="2 modules begin with '41d0f2c9aa17'"):
+    with pytest.raises(UnknownControllerError, match="2 modules begin with '41d0f2c9aa17'"):
         resolve("41d0f2c9aa17", {"41d0f2c9aa17": OTHER})
     assert resolve(ONE[:13]) == ONE
 
 
 def test_unknown_names_are_refused() -> None:
     for name in ("", "nothing", "f" * 11, "F" * 12, "*" * 12, "0" * 12):
-        with pytest.raises(UnknownModuleError, match="no module or tag"):
+        with pytest.raises(UnknownControllerError, match="no controller"):
             resolve(name)
 
 

@@ -21,7 +21,7 @@ from aicirt.contract.errors import (
     NotOwnerError,
     OwnerLimitError,
     RuntimeFailure,
-    UnknownModuleError,
+    UnknownControllerError,
 )
 from aicirt.contract.modules import StoredScript, looks_like_id
 from aicirt.modules import ModuleStore, Tag, ownership
@@ -96,7 +96,7 @@ def test_module_that_another_machine_has_removed_can_be_given_up(store: ModuleSt
     module = store.add(small_module(1), "ann").id
     store.files.discard(module)
     assert accounts(store)["ann"] == 1
-    with pytest.raises(UnknownModuleError):
+    with pytest.raises(UnknownControllerError):
         store.remove(module, "ann")
     assert accounts(store)["ann"] == 0
 
@@ -186,7 +186,7 @@ def test_any_changes_leave_what_plain_rows_say(
                 owned.untag(tag, owner)
             else:
                 owned.remove(module, owner)
-        except (ModuleError, UnknownModuleError):
+        except (ModuleError, UnknownControllerError):
             allowed = False
         assert allowed == model.apply(verb, module, owner, tag), (verb, module, owner, tag)
         assert set(files.ids()) == model.stored
@@ -233,7 +233,7 @@ def test_refused_changes_use_one_connection(owned: Ownership) -> None:
     for _ in range(3):
         with pytest.raises(ModuleError):
             owned.tag("not a tag", ONE)
-        with pytest.raises(UnknownModuleError):
+        with pytest.raises(UnknownControllerError):
             owned.untag("none")
     assert len(owned._idle) == 1
 
@@ -248,7 +248,7 @@ def test_tags_are_set_moved_and_removed(owned: Ownership) -> None:
     assert owned.tagged("b") == TWO and owned.tags_of(TWO) == ["a.b-c_9", "b"]
     owned.untag("b")
     assert owned.tagged("b") is None
-    with pytest.raises(UnknownModuleError):
+    with pytest.raises(UnknownControllerError):
         owned.untag("b")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.contract.errors import RuntimeFailure, UnknownModuleError
+from aicirt.contract.errors import RuntimeFailure, UnknownControllerError
 from aicirt.modules import ModuleStore
 from aicirt.system.files import read_regular
 from tests.aicirt.modules.wat import small_module
@@ -65,9 +65,9 @@ def test_entries_that_are_not_regular_files_are_not_modules(
         assert not store.has(name) and not store.knows(wasm)
         assert [info.id for info in store.list()] == [good.id]
         for ask in (store.get, store.wasm, lambda name: store.find_call(name, b"") and store.get(name)):
-            with pytest.raises(UnknownModuleError):
+            with pytest.raises(UnknownControllerError):
                 ask(name)
-        with pytest.raises(UnknownModuleError):
+        with pytest.raises(UnknownControllerError):
             store.remove(name, "ann")
         if kind == "directory" and suffix == ".wasm":
             with pytest.raises(RuntimeFailure, match="modules cannot be compiled and stored"):
@@ -97,7 +97,7 @@ def test_a_huge_file_is_not_read_whole(store: ModuleStore, tmp_path: Path) -> No
     name = "0" * 64
     with (tmp_path / "shared" / f"{name}.wasm").open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(UnknownModuleError, match="damaged"):
+    with pytest.raises(UnknownControllerError, match="damaged"):
         store.wasm(name)
 
 

@@ -18,10 +18,10 @@ from aicirt.contract.errors import (
     NotOwnerError,
     ProtocolError,
     RuntimeFailure,
-    UnknownModuleError,
+    UnknownControllerError,
 )
 from aicirt.contract.modules import StoredScript
-from aicirt.modules import CompileLimits, ModuleInfo, ModuleStore, default_directory
+from aicirt.modules import CompileLimits, ControllerInfo, ModuleStore, default_directory
 from aicirt.modules import store as store_module
 from aicirt.modules.ownership import Claim
 from aicirt.system.files import is_private_file, let_read, private_directory, write_whole
@@ -151,7 +151,7 @@ def test_a_damaged_module_in_a_shared_store_is_refused(tmp_path: Path) -> None:
     assert other.get(info.id).id == info.id
     third = ModuleStore(tmp_path / "three", modules=shared)
     (shared / f"{info.id}.wasm").write_bytes(_module(1))
-    with pytest.raises(UnknownModuleError, match="damaged"):
+    with pytest.raises(UnknownControllerError, match="damaged"):
         third.get(info.id)
 
 
@@ -190,9 +190,9 @@ def test_directories_that_belong_to_others_are_refused(
 
 def test_errors_name_the_unknown_module(store: ModuleStore) -> None:
     for ask in (store.get, store.wasm, store.remove):
-        with pytest.raises(UnknownModuleError, match="nothing"):
+        with pytest.raises(UnknownControllerError, match="nothing"):
             ask("nothing")
-        with pytest.raises(UnknownModuleError, match="0" * 64):
+        with pytest.raises(UnknownControllerError, match="0" * 64):
             ask("0" * 64)
 
 
@@ -200,10 +200,10 @@ def test_modules_are_found_by_a_prefix_of_their_id(store: ModuleStore, tmp_path:
     info = store.add(_module())
     assert store.get(info.id[:12]).id == info.id == store.resolve(info.id[:63])
     for name in (info.id[:11], "0" * 12 if info.id[0] != "0" else "1" * 12, info.id[:12].upper(), "*" * 12):
-        with pytest.raises(UnknownModuleError, match="no module or tag"):
+        with pytest.raises(UnknownControllerError, match="no controller"):
             store.resolve(name)
     (tmp_path / "cache" / "modules" / f"{info.id[:12]}{'0' * 52}.wasm").touch()
-    with pytest.raises(UnknownModuleError, match="2 modules begin with"):
+    with pytest.raises(UnknownControllerError, match="2 modules begin with"):
         store.resolve(info.id[:12])
     with pytest.raises(ModuleError, match="could be taken for the id"):
         store.tag(info.id[:12], info.id)
@@ -246,9 +246,9 @@ def test_module_stays_while_an_owner_claims_or_tags_it(store: ModuleStore) -> No
     assert store.remove(first.id, "bob")
     assert store.list() == [] and not store.has(first.id)
     for ask in (store.get, store.remove):
-        with pytest.raises(UnknownModuleError):
+        with pytest.raises(UnknownControllerError):
             ask(first.id)
-    with pytest.raises(UnknownModuleError):
+    with pytest.raises(UnknownControllerError):
         asyncio.run(store.describe_async(first.id))
     assert store.add(wasm, "cleo").owners == ["cleo"], "nothing is left of earlier claims"
 
@@ -268,7 +268,7 @@ def test_module_kept_only_by_a_tag_is_removed_with_the_tag(store: ModuleStore) -
     assert store.untag("b", "cleo") == [] and store.has(other.id), "ann still claims it"
     assert store.tag("c", unclaimed.id) == store.untag("c") == []
     assert store.has(unclaimed.id), "a module without any claim stays when its last tag is removed"
-    with pytest.raises(UnknownModuleError):
+    with pytest.raises(UnknownControllerError):
         store.tag("d", kept.id)
 
 
@@ -310,7 +310,7 @@ def test_module_uploaded_while_another_owner_removes_it_stays(store: ModuleStore
 
 
 def test_async_methods_add_and_find_modules(store: ModuleStore) -> None:
-    async def both() -> tuple[ModuleInfo, ModuleInfo]:
+    async def both() -> tuple[ControllerInfo, ControllerInfo]:
         return await asyncio.gather(store.add_async(_module(3)), store.add_async(_module(3)))
 
     one, two = asyncio.run(both())
@@ -322,9 +322,9 @@ def test_async_methods_add_and_find_modules(store: ModuleStore) -> None:
 def test_descriptions_survive_msgpack_and_json(store: ModuleStore) -> None:
     info = store.add(_module())
     for packed in (msgpack.unpackb(msgpack.packb(info.to_wire())), json.loads(json.dumps(info.to_wire()))):
-        assert ModuleInfo.from_wire(packed | {"later": 1}) == info
+        assert ControllerInfo.from_wire(packed | {"later": 1}) == info
     with pytest.raises(ProtocolError):
-        ModuleInfo.from_wire({"id": "x"})
+        ControllerInfo.from_wire({"id": "x"})
 
 
 def test_files_are_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from wasmtime import wat2wasm
 
-from aicirt.contract.errors import OwnerLimitError, TimeLimitError, UnknownModuleError, VocabularyError
+from aicirt.contract.errors import OwnerLimitError, TimeLimitError, UnknownControllerError, VocabularyError
 from aicirt.modules import ModuleStore
 from aicirt.settings import DaemonSettings, WorkerConfig
 from aicirt.supervisor.fair_queue import FairQueue, builds, compilations
@@ -241,10 +241,10 @@ def test_templates_of_a_removed_module_are_dropped(tmp_path: Path) -> None:
             setup.templates.forget_module(setup.module)
         finally:
             os.kill(builder.pid, signal.SIGCONT)
-        with pytest.raises(UnknownModuleError, match="has been removed"):
+        with pytest.raises(UnknownControllerError, match="has been removed"):
             await waiting
         assert setup.kept == (0, 0)
-        with pytest.raises(UnknownModuleError, match="no module"):
+        with pytest.raises(UnknownControllerError, match="no module"):
             await setup.build(b"done")
 
     run(tmp_path, test)

@@ -120,7 +120,7 @@ def play(engine: LlamaEngine, sample: Sample) -> Played:
     endless = sample.path.stem == "no_e"  # a mask alone does not end the text
     request = Request(
         [{"role": "user", "content": sample.prompt}],
-        module=LANGUAGES[sample.path.suffix],
+        controller=LANGUAGES[sample.path.suffix],
         arg=sample.argument,
         sampling=Sampling(seed=1),
         max_tokens=25 if endless else 250 if sample.path.stem in ("react", "skeleton") else 100,

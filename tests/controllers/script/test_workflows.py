@@ -80,7 +80,7 @@ def play(engine: LlamaEngine, sample: Sample, arg: Any = None) -> Played:
         engine.add(
             Request(
                 [{"role": "user", "content": sample.prompt}],
-                module=LANGUAGES[sample.path.suffix],
+                controller=LANGUAGES[sample.path.suffix],
                 arg=json.dumps({**json.loads(sample.argument), "arg": name or given}),
                 sampling=Sampling(seed=1),
                 max_tokens=250,

@@ -91,7 +91,7 @@ def run(
                 [
                     Request(
                         PROMPT,
-                        module=module,
+                        controller=module,
                         arg=arg,
                         n=TOGETHER,
                         max_tokens=24,

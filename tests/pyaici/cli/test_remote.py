@@ -103,14 +103,14 @@ def test_tags_prints_the_tags_of_a_server(capsys: pytest.CaptureFixture[str]) ->
         assert capsys.readouterr().out == f"named  {'ab' * 8}  ada, bob  unknown\n"
         assert main(["tags", "--server", url, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert row == {"tag": "named", "module": "ab" * 32, "owners": ["ada", "bob"], "created": None}
+    assert row == {"tag": "named", "controller": "ab" * 32, "owners": ["ada", "bob"], "created": None}
 
 
 def test_remove_reports_whether_the_module_stays(capsys: pytest.CaptureFixture[str]) -> None:
     there = json.dumps(MODULE).encode()
     deleted = b'{"object": "deleted"}'
     answers: Answers = [(200, LISTED), (200, deleted), (200, there)]
-    answers += [(200, LISTED), (200, deleted), (404, refusal("gone", "unknown_module"))]
+    answers += [(200, LISTED), (200, deleted), (404, refusal("gone", "unknown_controller"))]
     with answering(answers) as (url, seen):
         assert main(["remove", "named", "--server", url]) == 0
         assert "stays: other owners have uploaded or tagged it" in capsys.readouterr().out

@@ -103,7 +103,7 @@ def test_tags_lists_tags_by_name(guest: Path, place: list[str], capsys: pytest.C
     assert own == [[tag, identity(guest)[:16], "local", "just", "now"] for tag in ("a-long-name", "zz")]
     assert main(["tags", "--json", *place]) == 0
     rows = {row["tag"]: row for row in json.loads(capsys.readouterr().out)}
-    assert rows["zz"]["module"] == identity(guest) and rows["zz"]["owners"] == ["local"]
+    assert rows["zz"]["controller"] == identity(guest) and rows["zz"]["owners"] == ["local"]
     assert 0 <= time.time() - rows["zz"]["created"] < 3600
     for tag in ("zz", "a-long-name"):
         assert main(["untag", tag, *place]) == 0

@@ -16,7 +16,7 @@ from aicirt.contract.errors import (
     ArgumentError,
     SupervisorDiedError,
     TimeLimitError,
-    UnknownModuleError,
+    UnknownControllerError,
 )
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
@@ -67,7 +67,7 @@ def test_every_thread_gets_its_own_replies(runtime: Runtime) -> None:
                 else:
                     runtime.prepare(name)
                     wrong.append(name)
-            except UnknownModuleError as error:
+            except UnknownControllerError as error:
                 if name not in str(error):
                     wrong.append(error)
             except BaseException as error:

@@ -133,7 +133,7 @@ def check_lines(log: str) -> None:
     assert (dropped["code"], dropped["owner"], dropped["logger"]) == ("protocol", "another", "aicirt.worker")
     assert {line["worker"] for line in about("died")} == {0}
     codes = [line["code"] for line in about("got an error")]
-    assert {"argument", "unknown_module", "module", "protocol"} <= set(codes)
+    assert {"argument", "unknown_controller", "module", "protocol"} <= set(codes)
     assert {line["level"] for line in about("broke the protocol")} == {"warning"}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.errors import ArgumentError, ClosedError, ModuleError, UnknownModuleError
+from aicirt.contract.errors import ArgumentError, ClosedError, ModuleError, UnknownControllerError
 from aicirt.contract.messages import StepInput
 from pyaici.bundled import PYTHON, bundled_controllers
 from pyaici.client.runtime import Runtime
@@ -58,12 +58,14 @@ def test_find_returns_the_id_for_every_kind_of_name(runtime: Runtime, guest_wasm
 
 @pytest.mark.parametrize("call", ["find", "prepare", "place", "instantiate", "describe"])
 def test_an_unknown_name_is_an_error_that_lists_the_bundled_controllers(runtime: Runtime, call: str) -> None:
-    with pytest.raises(UnknownModuleError, match=r"no controller is called 'rejex'.*bundled: .*regex.*--tag"):
+    with pytest.raises(
+        UnknownControllerError, match=r"no controller is called 'rejex'.*bundled: .*regex.*--tag"
+    ):
         getattr(runtime, call)("rejex")
-    with pytest.raises(UnknownModuleError, match="a whole id has 64 digits"):
+    with pytest.raises(UnknownControllerError, match="a whole id has 64 digits"):
         getattr(runtime, call)("0123456789ab")
     file = str(bundled_controllers()["regex"])
-    with pytest.raises(UnknownModuleError, match="no controller is called"):
+    with pytest.raises(UnknownControllerError, match="no controller is called"):
         getattr(runtime, call)(file)  # names may come from clients, which must not read files
 
 

@@ -17,7 +17,7 @@ from aicirt.contract.errors import (
     OwnerLimitError,
     ProtocolError,
     SpaceError,
-    UnknownModuleError,
+    UnknownControllerError,
 )
 from aicirt.contract.messages import StepInput
 from aicirt.settings import MIN_UPLOAD
@@ -212,7 +212,7 @@ def test_uploads_and_tags_count_for_the_named_owner(join: Join, guest_wasm: Path
         server.tag(module.id, "t")
     assert a.describe("t") == server.describe(module.id) == server.list()[0]
     a.untag("t")
-    with pytest.raises(UnknownModuleError, match="no controller is called 't'"):
+    with pytest.raises(UnknownControllerError, match="no controller is called 't'"):
         server.describe("t")
 
 
@@ -229,10 +229,10 @@ def test_a_removed_module_is_unknown_but_its_sequences_go_on(join: Join, guest_w
     assert server.remove(module, owner="b")
     for owner in ("a", "b"):
         for ask in (server.prepare, server.instantiate):
-            with pytest.raises(UnknownModuleError):
+            with pytest.raises(UnknownControllerError):
                 ask(module, "ok", owner=owner)
     for change in (lambda: server.remove(module, owner="a"), lambda: server.tag(module, "late")):
-        with pytest.raises(UnknownModuleError, match="no module"):
+        with pytest.raises(UnknownControllerError, match="no module"):
             change()
     assert server.health()["templates"]["kept"] == 0
     assert server.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.contract.errors import ArgumentError, TimeLimitError, UnknownModuleError, VocabularyError
+from aicirt.contract.errors import ArgumentError, TimeLimitError, UnknownControllerError, VocabularyError
 from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller
 from tests.simulation import World
@@ -49,7 +49,7 @@ def test_prepare_raises_the_error_of_a_refused_argument(runtime: Runtime) -> Non
     with pytest.raises(TimeLimitError):
         runtime.prepare("guest", "init_loop")
     runtime.prepare("guest", "ok")
-    with pytest.raises(UnknownModuleError):
+    with pytest.raises(UnknownControllerError):
         runtime.prepare("nonsense")
     with Runtime() as empty, pytest.raises(VocabularyError):
         empty.prepare("guest")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.errors import ArgumentError, ModuleError, OwnerLimitError, UnknownModuleError
+from aicirt.contract.errors import ArgumentError, ModuleError, OwnerLimitError, UnknownControllerError
 from aicirt.contract.messages import StepInput
 from lab.runners.compiled import share
 from pyaici.bundled import LANGUAGES, Language
@@ -65,7 +65,7 @@ def test_a_script_is_started_by_id_and_by_tag(runtime: Runtime, language: Langua
     assert first_text(runtime, "greeting", "Bob") == "(Bob>"
     assert first_text(runtime, info.id, "Bob") == "<Bob>"
     assert runtime.remove(info.id)
-    with pytest.raises(UnknownModuleError):
+    with pytest.raises(UnknownControllerError):
         runtime.instantiate(info.id, "Ann")
 
 

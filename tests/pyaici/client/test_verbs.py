@@ -13,7 +13,7 @@ from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import (
     ControllerError,
     ResultError,
-    UnknownModuleError,
+    UnknownControllerError,
     UnknownSequenceError,
     VocabularyError,
 )
@@ -397,7 +397,7 @@ def test_a_clone_goes_on_after_its_parent_is_freed(player: Player) -> None:
 
 
 def test_unknown_modules_and_sequences_are_refused(player: Player) -> None:
-    with pytest.raises(UnknownModuleError, match="nonsense"):
+    with pytest.raises(UnknownControllerError, match="nonsense"):
         player.runtime.instantiate("nonsense")
     with pytest.raises(UnknownSequenceError, match="123456"):
         player.runtime.begin_step([StepInput(123456)])

@@ -65,7 +65,7 @@ def test_samples_have_the_distribution_of_the_enumeration(tmp_path: Path) -> Non
             requests = [
                 Request(
                     prompt,
-                    module=module,
+                    controller=module,
                     arg=arg,
                     n=TOGETHER,
                     max_tokens=8,

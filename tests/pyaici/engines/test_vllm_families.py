@@ -30,7 +30,7 @@ from pyaici.tokens import Vocabulary
 def families() -> Families:
     vocabulary = Vocabulary([b"", *(bytes([byte]) for byte in range(1, 128))], {0: "<end>"}, eos=(0,))
     families = Families(vocabulary, None)
-    families.add_family("r", 7, Request("ab", module="m", logprobs=True), [97, 98], events=True)
+    families.add_family("r", 7, Request("ab", controller="m", logprobs=True), [97, 98], events=True)
     return families
 
 

@@ -58,7 +58,7 @@ def examples(count: int) -> list[Example]:
 
 def controller(body: str) -> Variant:
     made = script(body)
-    return Variant(CONTROLLER, made["module"], lambda data: made["arg"])
+    return Variant(CONTROLLER, made["controller"], lambda data: made["arg"])
 
 
 # -- metrics -----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.contract.errors import ControllerFailed, UnknownModuleError
+from aicirt.contract.errors import ControllerFailed, UnknownControllerError
 from aicirt.contract.modules import script_value
 from pyaici import bundled
 from pyaici.bundled import JAVASCRIPT, PYTHON, find_controller, language_of
@@ -95,7 +95,7 @@ def test_missing_interpreter_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_script_is_not_accepted_as_a_module() -> None:
     Path("a.py").write_text("x = 1\n")
-    with pytest.raises(UnknownModuleError, match=r"a\.py is a script.*aici run a\.py"):
+    with pytest.raises(UnknownControllerError, match=r"a\.py is a script.*aici run a\.py"):
         find_controller("a.py")
 
 
@@ -132,5 +132,5 @@ def test_a_command_builds_what_a_source_tree_lacks(
     assert bundled.find_controller("choice").is_file() and not capsys.readouterr().err
     monkeypatch.setenv("AICI_SDISTS", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(UnknownModuleError, match="the controller pyctrl cannot be built: the sources of"):
+    with pytest.raises(UnknownControllerError, match="the controller pyctrl cannot be built: the sources of"):
         bundled.build_missing("pyctrl")

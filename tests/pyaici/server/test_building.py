@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.contract.errors import AiciError, UnknownModuleError
+from aicirt.contract.errors import AiciError, UnknownControllerError
 from pyaici import bundled
 from pyaici.client.runtime import Runtime
 from pyaici.server.controller_store import ControllerStore
@@ -62,7 +62,7 @@ def test_controller_that_is_being_built_is_not_ready_yet(
             with pytest.raises(ApiError, match=f"the controller '{name}' is being built") as caught:
                 await store.find(name, USER)
             assert caught.value.status == 503 and int(caught.value.headers["Retry-After"]) > 0
-        with pytest.raises(UnknownModuleError):
+        with pytest.raises(UnknownControllerError):
             await store.find("yes_no", USER)
         shutil.copy(built, tmp_path)
         assert await store.find("yesno", USER) == runtime.bundled["yesno"]
@@ -73,7 +73,7 @@ def test_controller_that_is_being_built_is_not_ready_yet(
 @pytest.mark.parametrize(
     ("name", "status", "code", "words"),
     [
-        ("choice", 404, "unknown_module", "this one has not been built: python -m pyaici.toolchain"),
+        ("choice", 404, "unknown_controller", "this one has not been built: python -m pyaici.toolchain"),
         ("jsctrl", 400, "interpreter_missing", "the controller jsctrl was not built"),
     ],
 )

@@ -40,7 +40,7 @@ def test_controller_from_upload_to_deletion(server: Serving, tokens: dict[str, s
         assert ada.delete("/v1/tags/ada.answer").status_code == 200
         assert ada.delete(f"/v1/controllers/{module}").json() == {"object": "deleted", "id": module}
         gone = ada.get(f"/v1/controllers/{module}")
-        assert gone.status_code == 404 and gone.json()["error"]["code"] == "unknown_module"
+        assert gone.status_code == 404 and gone.json()["error"]["code"] == "unknown_controller"
         assert ada.post("/v1/run", json=body).status_code == 404
 
 

@@ -37,7 +37,7 @@ def test_request_is_placed_again_if_its_template_was_evicted(guest: bytes) -> No
         async def main() -> None:
             thread = EngineThread(engine, asyncio.get_running_loop())
             try:
-                stream = await thread.add(Request([1, 2], module=module, arg="ok", max_tokens=3))
+                stream = await thread.add(Request([1, 2], controller=module, arg="ok", max_tokens=3))
                 async for _ in stream:
                     pass
                 assert stream.results is not None
@@ -53,9 +53,9 @@ def test_request_is_placed_again_if_its_template_was_evicted(guest: bytes) -> No
 def test_engine_does_not_wait_for_a_worker_that_it_has_not_used_before(guest: bytes) -> None:
     with Runtime(workers=1) as runtime, Runtime(runtime._require_daemon().socket_path) as other:
         engine = small_engine(runtime)
-        request = Request([1, 2], module=runtime.upload(guest).id, arg="ok", max_tokens=3)
+        request = Request([1, 2], controller=runtime.upload(guest).id, arg="ok", max_tokens=3)
         other.register(engine.vocabulary)
-        other.place(request.module or "", request.arg, capabilities=request.capabilities)
+        other.place(request.controller or "", request.arg, capabilities=request.capabilities)
         worker = runtime.health()["workers"][0]["pid"]
 
         async def main() -> None:
@@ -103,7 +103,7 @@ def test_request_is_placed_again_if_its_worker_dies_while_it_waits_for_the_engin
                 thread.post(hold)
                 assert await asyncio.to_thread(held.wait, 60)
                 adding = asyncio.create_task(
-                    thread.add(Request([1, 2], module=module, arg="ok", max_tokens=3))
+                    thread.add(Request([1, 2], controller=module, arg="ok", max_tokens=3))
                 )
                 while not placed:
                     await asyncio.sleep(0.01)

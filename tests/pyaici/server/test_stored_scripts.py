@@ -56,7 +56,7 @@ def test_uploaded_script_is_a_controller_like_others(
     assert ada.get(f"/v1/controllers/{stored['id']}").status_code == 404
     with server.client() as client:
         gone = client.post("/v1/run", json={"controller": stored["id"], "prompt": "The sky?"})
-    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_module")
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_controller")
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_death_of_a_worker_ends_its_streams_during_a_step(
             thread = EngineThread(engine, asyncio.get_running_loop())
             try:
                 free = await thread.add(Request([1, 2], max_tokens=4000))
-                stream = await thread.add(Request([1, 2], module=module, arg="ok", max_tokens=4000))
+                stream = await thread.add(Request([1, 2], controller=module, arg="ok", max_tokens=4000))
                 await anext(stream)
                 thread.post(hold)
                 assert await asyncio.to_thread(held.wait, 60)
@@ -78,7 +78,7 @@ def test_requests_whose_end_the_engine_notices_first_are_counted(
             thread = EngineThread(small_engine(runtime), asyncio.get_running_loop())
             module = runtime.upload(guest).id
             try:
-                stream = await thread.add(Request([1, 2], module=module, arg="ok", max_tokens=4000))
+                stream = await thread.add(Request([1, 2], controller=module, arg="ok", max_tokens=4000))
                 await anext(stream)
                 os.kill(runtime.health()["workers"][0]["pid"], signal.SIGKILL)
                 async for _ in stream:
@@ -108,7 +108,7 @@ def test_stopped_worker_does_not_hold_the_engine(
             thread = EngineThread(engine, asyncio.get_running_loop())
             worker = runtime.health()["workers"][0]["pid"]
             try:
-                stream = await thread.add(Request([1, 2], module=module, arg=arg, max_tokens=4000))
+                stream = await thread.add(Request([1, 2], controller=module, arg=arg, max_tokens=4000))
                 await anext(stream)
                 os.kill(worker, signal.SIGSTOP)
                 free = await thread.add(Request([1, 2], max_tokens=3))

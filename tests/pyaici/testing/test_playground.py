@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aicirt.contract.abi import RowKind, Verb
-from aicirt.contract.errors import ArgumentError, DeadlockError, ModuleError, UnknownModuleError
+from aicirt.contract.errors import ArgumentError, DeadlockError, ModuleError, UnknownControllerError
 from aicirt.contract.messages import StepInput
 from pyaici.client import step as client_step
 from pyaici.client.capabilities import MASK_ONLY
@@ -275,7 +275,7 @@ def test_missing_capabilities_and_invalid_controllers_are_errors(
     assert refused.error is not None and refused.error.code == "capability"
     with pytest.raises(ArgumentError, match="refused"):
         play("refuse")
-    with pytest.raises(UnknownModuleError, match="nowhere"):
+    with pytest.raises(UnknownControllerError, match="nowhere"):
         playground.play("nowhere.wasm")
     wrong = tmp_path / "wrong.wasm"
     wrong.write_bytes(b"\0asm")

@@ -45,7 +45,9 @@ class Caller:
     def play(self, source: str) -> GenerationResult:
         """Runs a script; returns the result of its only sequence."""
         arg = json.dumps({"script": source, "name": "script.py"})
-        number = self.engine.add(Request([BOS, 72, 101], module="pyctrl", arg=arg, calls={}, max_tokens=100))
+        number = self.engine.add(
+            Request([BOS, 72, 101], controller="pyctrl", arg=arg, calls={}, max_tokens=100)
+        )
         self.engine.run()
         (result,) = self.engine.results(number)
         return result

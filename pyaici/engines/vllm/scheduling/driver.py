@@ -124,7 +124,7 @@ class ControllerDriver:
             if prepared.session.lost:
                 raise RuntimeFailure("the runtime has ended")
             control = prepared.session.runtime.instantiate(
-                prepared.module,
+                prepared.controller,
                 controlled.call.arg,
                 prompt,
                 capabilities=prepared.capabilities,

@@ -97,12 +97,12 @@ class ScriptedRuntime:
     def register(self, vocabulary: Any) -> None:
         self.vocabulary = vocabulary
 
-    def place(self, module: str, arg: str | bytes = b"", **options: Any) -> Placement:
+    def place(self, controller: str, arg: str | bytes = b"", **options: Any) -> Placement:
         return Placement(WorkerAddress(0, 0, 0), 0, True, self.post, False)
 
     def instantiate(
         self,
-        module: str,
+        controller: str,
         arg: str | bytes = b"",
         prompt: Sequence[int] = (),
         *,
@@ -116,7 +116,7 @@ class ScriptedRuntime:
     ) -> int:
         self.capabilities.append(capabilities)
         return self._enter(
-            self.modules[module](arg.decode() if isinstance(arg, bytes) else arg, list(prompt))
+            self.modules[controller](arg.decode() if isinstance(arg, bytes) else arg, list(prompt))
         )
 
     def lost(self) -> dict[int, AiciError]:

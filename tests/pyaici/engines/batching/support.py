@@ -55,10 +55,10 @@ def script(body: str, language: str = "python") -> dict[str, Any]:
     if language == "javascript":
         names = "distribution, fixed, gen, mix, receive, sample, send, stop"
         source = f'import {{ {names} }} from "aici";\nexport async function main() {{{body}}}'
-        return {"module": "jsctrl", "arg": json.dumps({"script": source, "name": "script.js"})}
+        return {"controller": "jsctrl", "arg": json.dumps({"script": source, "name": "script.js"})}
     lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
     source = f"from aici import *\nasync def main():\n{lines}"
-    return {"module": "pyctrl", "arg": json.dumps({"script": source, "name": "script.py"})}
+    return {"controller": "pyctrl", "arg": json.dumps({"script": source, "name": "script.py"})}
 
 
 class CountingCalls:

@@ -120,7 +120,7 @@ def test_each_beam_has_a_controller_that_knows_its_path(
 ) -> None:
     runtime = ScriptedRuntime(odd=lambda arg, prompt: Odd())
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    results = engine.run([Request(PROMPTS[0], module="odd", beams=4, n=4, max_tokens=7)])
+    results = engine.run([Request(PROMPTS[0], controller="odd", beams=4, n=4, max_tokens=7)])
     assert len(results) == 4 and not runtime.live
     assert all(token % 2 for result in results for token in result.new_tokens)
     paths = [script.path for script in runtime.ever.values() if isinstance(script, Odd)]
@@ -137,7 +137,7 @@ def test_beams_that_splice_or_are_late_keep_their_score(model: Any, vocabulary: 
     script = [anything(), splice(b"abc"), LATE, splice(b"X", backtrack=2), anything()]
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(*script))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    results = engine.run([Request(PROMPTS[0], module="script", beams=3, n=3, max_tokens=6)])
+    results = engine.run([Request(PROMPTS[0], controller="script", beams=3, n=3, max_tokens=6)])
     assert len(results) == 3
     for result in results:
         assert result.new_tokens[1:3] == list(b"aX")
@@ -150,7 +150,7 @@ def test_beams_that_splice_or_are_late_keep_their_score(model: Any, vocabulary: 
 def test_beams_that_end_by_a_splice_are_results(model: Any, vocabulary: Vocabulary) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything(), splice([1, EOS])))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    results = engine.run([Request(PROMPTS[0], module="script", beams=3, n=2, max_tokens=6)])
+    results = engine.run([Request(PROMPTS[0], controller="script", beams=3, n=2, max_tokens=6)])
     assert [r.reason for r in results] == [FinishReason.EOS] * 2
     assert all(r.new_tokens[1:] == [1, EOS] for r in results)
 
@@ -164,10 +164,10 @@ def test_a_beam_whose_mask_is_empty_drops_out(model: Any, vocabulary: Vocabulary
 
     runtime = ScriptedRuntime(picky=lambda arg, prompt: Picky(), never=lambda arg, prompt: Script(allow()))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    results = engine.run([Request(PROMPTS[0], module="picky", beams=3, n=3, max_tokens=4)])
+    results = engine.run([Request(PROMPTS[0], controller="picky", beams=3, n=3, max_tokens=4)])
     assert len(results) == 3
     assert all(r.new_tokens[0] in (20, 30) and r.error is None for r in results)
-    (nothing,) = engine.run([Request(PROMPTS[0], module="never", beams=3)])
+    (nothing,) = engine.run([Request(PROMPTS[0], controller="never", beams=3)])
     assert isinstance(nothing.error, EmptyMaskError) and not runtime.live
 
 
@@ -175,5 +175,5 @@ def test_refused_clones_narrow_the_search(model: Any, vocabulary: Vocabulary) ->
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
     runtime.refuse_clone = ForkLimitError("one sequence")
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    results = engine.run([Request(PROMPTS[0], module="script", beams=3, n=1, max_tokens=4)])
+    results = engine.run([Request(PROMPTS[0], controller="script", beams=3, n=1, max_tokens=4)])
     assert results[0].error is None and len(results[0].new_tokens) == 4

@@ -142,7 +142,7 @@ def test_the_offer_of_a_request_ends_with_it(engine: BatchingEngine, runtime: Ru
     """Also if nobody fetches its results, and if its controller cannot be placed."""
     known = dict(runtime.answerer._handlers)
     with pytest.raises(AiciError):
-        engine.add(Request(PROMPT, module="nobody", calls={"two": lambda: 2}))
+        engine.add(Request(PROMPT, controller="nobody", calls={"two": lambda: 2}))
     assert runtime.answerer._handlers == known
     number = engine.add(Request(PROMPT, **script('print(await call("two"))'), calls={"two": lambda: 2}))
     assert len(runtime.answerer._handlers) == len(known) + 1

@@ -72,7 +72,7 @@ def play(model: Any, vocabulary: Vocabulary, generate: Generate) -> Callable[...
         engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
         mate = Request(MATE, max_tokens=20)
         *results, free = engine.run(
-            [Request(prompt, module="script", **({"max_tokens": 8} | request)), mate],
+            [Request(prompt, controller="script", **({"max_tokens": 8} | request)), mate],
             None if events is None else events.append,
         )
         assert free.new_tokens == generate(MATE, 20)
@@ -87,7 +87,7 @@ def test_a_step_overlaps_mid_process_with_the_forward_pass(
 ) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    engine.add(Request(PROMPT, module="script"))
+    engine.add(Request(PROMPT, controller="script"))
     forward = engine._runner.run
 
     def note(feeds: Any) -> Any:
@@ -109,7 +109,7 @@ def test_the_controller_gets_argument_prompt_and_capabilities(model: Any, vocabu
 
     runtime = ScriptedRuntime(script=make)
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    engine.run([Request([], module="script", arg="hello"), Request(PROMPT, module="script", beams=2)])
+    engine.run([Request([], controller="script", arg="hello"), Request(PROMPT, controller="script", beams=2)])
     assert seen == [("hello", [BOS]), ("", PROMPT)]
     plain, beam = runtime.capabilities
     assert (
@@ -259,7 +259,7 @@ def test_a_splice_feeds_no_token_that_the_cache_has(
     script = [anything(), anything(), anything(), splice(text, backtrack), anything()]
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(*script))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    number = engine.add(Request(PROMPT, module="script", max_tokens=8))
+    number = engine.add(Request(PROMPT, controller="script", max_tokens=8))
     for _ in range(4):
         engine.step()
     with CountingPasses(engine) as counted:
@@ -275,7 +275,7 @@ def test_a_splice_takes_one_pass_and_acts_like_a_longer_prompt(
 ) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything(), splice(b"hello"), anything()))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    number = engine.add(Request(PROMPT, module="script", max_tokens=12))
+    number = engine.add(Request(PROMPT, controller="script", max_tokens=12))
     mate = engine.add(Request(MATE, max_tokens=20))
     engine.step()
     engine.step()
@@ -377,7 +377,7 @@ def test_a_fork_copies_the_cache_and_shares_the_pass(
 
     runtime = ScriptedRuntime(script=lambda arg, prompt: Forker())
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    number = engine.add(Request(PROMPT, module="script", max_tokens=8))
+    number = engine.add(Request(PROMPT, controller="script", max_tokens=8))
     engine.step()
     engine.step()
     with CountingPasses(engine) as fed:
@@ -420,7 +420,7 @@ def test_forks_of_copies_in_the_first_step_share_one_prefill(
     runtime = ScriptedRuntime(script=lambda arg, prompt: Tree(anything()))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     with CountingPasses(engine) as fed:
-        results = engine.run([Request(PROMPT, module="script", n=3, max_tokens=6)])
+        results = engine.run([Request(PROMPT, controller="script", n=3, max_tokens=6)])
     assert fed.passes[0] == [len(PROMPT)]
     assert len(results) == 6
     assert all(r.new_tokens == generate(PROMPT, 6) for r in results)
@@ -440,7 +440,7 @@ def test_suspended_sequences_skip_steps_and_go_on_unchanged(play: Any, generate:
 def test_late_sequences_keep_their_logits(model: Any, vocabulary: Vocabulary, generate: Generate) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything(), LATE, LATE, anything()))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    engine.add(Request(PROMPT, module="script", max_tokens=5))
+    engine.add(Request(PROMPT, controller="script", max_tokens=5))
     with CountingPasses(engine) as fed:
         engine.run()
     (result,) = engine.results(0)
@@ -538,7 +538,7 @@ def test_a_runtime_failure_ends_only_sequences_with_controllers(
 ) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    lost = [engine.add(Request(PROMPT, module="script")) for _ in range(2)]
+    lost = [engine.add(Request(PROMPT, controller="script")) for _ in range(2)]
     free = engine.add(Request(MATE, max_tokens=12))
     engine.step()
     error = WorkerDiedError("gone")
@@ -560,7 +560,7 @@ def test_a_model_failure_ends_all_sequences_and_the_engine_can_go_on(
 ) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    numbers = [engine.add(Request(PROMPT, module="script", n=2)), engine.add(Request(MATE))]
+    numbers = [engine.add(Request(PROMPT, controller="script", n=2)), engine.add(Request(MATE))]
     engine.step()
 
     def fail(*args: Any, **options: Any) -> None:
@@ -579,14 +579,16 @@ def test_a_model_failure_ends_all_sequences_and_the_engine_can_go_on(
     reason = FinishReason.ERROR if isinstance(failure, MemoryError) else FinishReason.CANCELLED
     assert [result.reason for result in ended] == [reason] * 3
     assert all(("no room" in str(result.error)) == (reason is FinishReason.ERROR) for result in ended)
-    assert engine.run([Request(PROMPT, module="script", max_tokens=5)])[0].new_tokens == generate(PROMPT, 5)
+    assert engine.run([Request(PROMPT, controller="script", max_tokens=5)])[0].new_tokens == generate(
+        PROMPT, 5
+    )
 
 
 def test_a_refused_clone_ends_only_that_copy(model: Any, vocabulary: Vocabulary) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
     runtime.refuse_clone = ForkLimitError("16 sequences")
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    results = engine.run([Request(PROMPT, module="script", n=3, max_tokens=2)])
+    results = engine.run([Request(PROMPT, controller="script", n=3, max_tokens=2)])
     assert [r.reason for r in results] == [FinishReason.LENGTH, FinishReason.ERROR, FinishReason.ERROR]
     assert all(isinstance(r.error, ForkLimitError) for r in results[1:])
 
@@ -597,14 +599,14 @@ def test_a_controller_that_refuses_its_argument_adds_nothing(model: Any, vocabul
 
     engine = make_engine(model, runtime=ScriptedRuntime(script=refuse), vocabulary=vocabulary)
     with pytest.raises(AiciError, match="no"):
-        engine.add(Request(PROMPT, module="script"))
+        engine.add(Request(PROMPT, controller="script"))
     assert not engine.busy and not count_slots(engine)
 
 
 def test_cancelling_frees_controllers_and_slots(model: Any, vocabulary: Vocabulary) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything(), pres=[fork(3)]))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    number = engine.add(Request(PROMPT, module="script"))
+    number = engine.add(Request(PROMPT, controller="script"))
     engine.step()
     assert len(runtime.live) == 3
     engine.cancel(number)
@@ -635,7 +637,7 @@ def test_stats_count_steps_and_tokens(play: Any, model: Any, vocabulary: Vocabul
     script = [allow(65), splice(b"abc"), splice(b"", backtrack=2), allow(66), STOP]
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(*script))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    engine.run([Request(PROMPT, module="script")])
+    engine.run([Request(PROMPT, controller="script")])
     stats = engine.stats
     assert (stats.steps, stats.sampled, stats.forced, stats.backtracked) == (5, 2, 3, 2)
     assert all(seconds > 0 for seconds in stats.seconds.values()) and len(stats.recent) == 5

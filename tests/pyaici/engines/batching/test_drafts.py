@@ -44,7 +44,7 @@ def engine(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> Iterator[Bat
 def drafting(prompt: list[int], arg: str = "", repeated: float = 0.0, **sampling: Any) -> Request:
     """Returns a request whose text has as many of a token as its bias wants."""
     options = Sampling(logit_bias=((EOS, -100.0), (65, repeated)), **sampling)
-    return Request(prompt, module="lookup", arg=arg, max_tokens=LENGTH, sampling=options)
+    return Request(prompt, controller="lookup", arg=arg, max_tokens=LENGTH, sampling=options)
 
 
 @pytest.mark.parametrize("arg", ["", "wrong"])
@@ -158,7 +158,7 @@ def test_others_wait_for_the_controllers_of_drafts_as_long_as_for_a_step(
 
     runtime: Any = ScriptedRuntime(slow=lambda arg, prompt: Slow())
     with make_engine(model, runtime=runtime, vocabulary=vocabulary) as engine:
-        slow = engine.add(Request([BOS, 72], module="slow", max_tokens=LENGTH))
+        slow = engine.add(Request([BOS, 72], controller="slow", max_tokens=LENGTH))
         for _ in range(others):
             engine.add(Request(MATE, max_tokens=LENGTH, sampling=Sampling(logit_bias=((EOS, -100.0),))))
         appended = [

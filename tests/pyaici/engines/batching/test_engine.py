@@ -159,7 +159,7 @@ def test_invalid_requests_are_refused(engine: BatchingEngine) -> None:
     with pytest.raises(ValueError, match="token 288"):
         engine.add(Request([288]))
     with pytest.raises(ValueError, match="runtime"):
-        engine.add(Request([1], module="regex"))
+        engine.add(Request([1], controller="regex"))
     with pytest.raises(ValueError, match="256"):
         engine.add(Request([1] * 256))
     for wrong in ({"n": 0}, {"max_tokens": 0}, {"beams": 0}, {"beams": 2, "n": 3}):

@@ -35,7 +35,9 @@ def play(model: Any, vocabulary: Vocabulary) -> Callable[..., Any]:
     ) -> tuple[list[GenerationResult], ScriptedRuntime]:
         runtime = ScriptedRuntime(script=lambda arg, prompt: Script(*mids))
         engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-        results = engine.run([Request(PROMPT, module="script", **({"max_tokens": 8} | request))], on_event)
+        results = engine.run(
+            [Request(PROMPT, controller="script", **({"max_tokens": 8} | request))], on_event
+        )
         assert not runtime.live, "a controller was not freed"
         return results, runtime
 
@@ -108,7 +110,7 @@ def test_holding_applies_to_one_sequence_of_a_batch(model: Any, vocabulary: Voca
     scripts = iter([Script(held(allow(EOS)), allow(70), STOP), Script(allow(EOS))])
     runtime = ScriptedRuntime(script=lambda arg, prompt: next(scripts))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-    first, second = engine.run([Request(PROMPT, module="script") for _ in range(2)])
+    first, second = engine.run([Request(PROMPT, controller="script") for _ in range(2)])
     assert (first.new_tokens, first.reason) == ([EOS, 70], FinishReason.STOP)
     assert (second.new_tokens, second.reason) == ([EOS], FinishReason.EOS)
 

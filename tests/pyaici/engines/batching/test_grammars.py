@@ -77,7 +77,7 @@ def test_texts_match_their_grammar(default_engine: BatchingEngine, temperature: 
     """All controllers run in one batch, with greedy sampling and with a high temperature."""
     sampling = Sampling(temperature=temperature, seed=3)
     requests = [
-        Request("Write something:\n", module=name, arg=argument, max_tokens=60, sampling=sampling)
+        Request("Write something:\n", controller=name, arg=argument, max_tokens=60, sampling=sampling)
         for name, (argument, _) in GRAMMARS.items()
     ]
     for result, (name, (_, pattern)) in zip(default_engine.run(requests), GRAMMARS.items(), strict=True):

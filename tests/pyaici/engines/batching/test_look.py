@@ -71,7 +71,7 @@ def engine(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> Iterator[Bat
 
 def request(source: str, module: str = "pyctrl", **options: Any) -> Request:
     name = "script.py" if module == "pyctrl" else "script.js"
-    return Request(PROMPT, module=module, arg=json.dumps({"script": source, "name": name}), **options)
+    return Request(PROMPT, controller=module, arg=json.dumps({"script": source, "name": name}), **options)
 
 
 @pytest.mark.parametrize("module", BOTH)

@@ -165,7 +165,7 @@ def test_forks_that_are_followed(engine: BatchingEngine) -> None:
     arg = json.loads(body["arg"])
     begin = "async def main():\n"
     arg["script"] = arg["script"].replace(begin, begin + before)
-    results = engine.run([Request(PROMPT, module="pyctrl", arg=json.dumps(arg))])
+    results = engine.run([Request(PROMPT, controller="pyctrl", arg=json.dumps(arg))])
     assert [len(result.new_tokens) for result in results] == [4, 4, 7, 7]
     for number, result in enumerate(results[:2]):
         tokens = [*str(number).encode()]
@@ -190,9 +190,11 @@ def test_a_broken_worker_mixes_no_sequences_of_others(model: Any, vocabulary: Vo
 
     runtime: Any = ScriptedRuntime(any=begin)
     with make_engine(model, runtime=runtime, vocabulary=vocabulary) as engine:
-        number = engine.add(Request(PROMPT, module="any", arg="", max_tokens=4))
+        number = engine.add(Request(PROMPT, controller="any", arg="", max_tokens=4))
         (other,) = runtime.live
-        wrong = [engine.add(Request(PROMPT, module="any", arg=str(other + n), max_tokens=4)) for n in (0, 2)]
+        wrong = [
+            engine.add(Request(PROMPT, controller="any", arg=str(other + n), max_tokens=4)) for n in (0, 2)
+        ]
         engine.run()
         assert engine.results(number)[0].error is None and other + 2 in runtime.ever
         for each in wrong:

@@ -122,7 +122,7 @@ def test_a_fork_without_room_ends_alone(model: Any, vocabulary: Vocabulary, gene
 
     runtime = ScriptedRuntime(script=lambda arg, prompt: Forker(anything()))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary, cache_tokens=FOUR)
-    forker = engine.add(Request(PROMPT, module="script", max_tokens=252))
+    forker = engine.add(Request(PROMPT, controller="script", max_tokens=252))
     mate = engine.add(Request(MATE, max_tokens=249))
     later = engine.add(Request(MATE, max_tokens=10))
     engine.run()
@@ -145,7 +145,7 @@ def test_forks_without_room_copy_no_tokens(model: Any, vocabulary: Vocabulary) -
 
     runtime: Any = ScriptedRuntime(f=lambda arg, prompt: Forker(anything()))
     engine = make_engine(model, vocabulary=vocabulary, runtime=runtime, cache_tokens=FOUR)
-    engine.add(Request(PROMPT * 50, max_tokens=8, module="f"))
+    engine.add(Request(PROMPT * 50, max_tokens=8, controller="f"))
     while engine.busy:
         engine.step()
     results = engine.results(0)

@@ -62,9 +62,9 @@ def play(runtime: Runtime, model: Any, vocabulary: Vocabulary, generate: Generat
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
 
     def run(*args: str, **request: Any) -> list[list[GenerationResult]]:
-        options: dict[str, Any] = {"max_tokens": 6, "module": "guest"} | request
+        options: dict[str, Any] = {"max_tokens": 6, "controller": "guest"} | request
         numbers = [engine.add(Request(PROMPT, arg=arg, **options)) for arg in args]
-        good = engine.add(Request(PROMPT, arg="ok", module="guest", max_tokens=12))
+        good = engine.add(Request(PROMPT, arg="ok", controller="guest", max_tokens=12))
         mate = engine.add(Request(MATE, max_tokens=12))
         engine.run()
         assert engine.results(mate)[0].new_tokens == generate(MATE, 12)
@@ -102,8 +102,8 @@ def test_requests_name_bundled_controllers_and_pass_json(
 ) -> None:
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     requests = [
-        Request(PROMPT, module="json_schema", arg={"enum": ["red"]}),
-        Request(PROMPT, module="choice", arg=["green"]),
+        Request(PROMPT, controller="json_schema", arg={"enum": ["red"]}),
+        Request(PROMPT, controller="choice", arg=["green"]),
     ]
     assert [result.text for result in engine.run(requests)] == ['"red"', "green"]
 
@@ -157,7 +157,7 @@ def test_a_controller_that_has_not_started_is_placed_again(
     with Runtime(workers=1) as runtime:
         runtime.tag(runtime.upload(guest).id, "guest")
         engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-        request = Request(PROMPT, module="guest", arg="ok", max_tokens=6, n=n)
+        request = Request(PROMPT, controller="guest", arg="ok", max_tokens=6, n=n)
         where = engine.place(request)
         assert where is not None
         if how == "evicted":
@@ -182,8 +182,8 @@ def test_a_controller_is_placed_again_only_once(model: Any, vocabulary: Vocabula
     with Runtime(workers=1) as runtime:
         runtime.tag(runtime.upload(guest).id, "guest")
         engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-        number = engine.add(Request(PROMPT, module="guest", arg="ok"))
-        cancelled = engine.add(Request(PROMPT, module="guest", arg="ok"))
+        number = engine.add(Request(PROMPT, controller="guest", arg="ok"))
+        cancelled = engine.add(Request(PROMPT, controller="guest", arg="ok"))
         with stopped(runtime) as worker:
             os.kill(worker, signal.SIGKILL)
         while not engine._pool._placing:
@@ -292,7 +292,7 @@ def test_a_slow_guest_is_late_and_goes_on(
     with Runtime(workers=1, limits=limits) as runtime:
         module = runtime.upload(guest).id
         engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-        slow = engine.add(Request(PROMPT, module=module, arg="mid_slow 30", max_tokens=4))
+        slow = engine.add(Request(PROMPT, controller=module, arg="mid_slow 30", max_tokens=4))
         mate = engine.add(Request(MATE, max_tokens=12))
         engine.run()
         assert runtime.health()["workers"][0]["counters"]["late"] > 0
@@ -318,7 +318,7 @@ def test_a_killed_worker_ends_only_its_own_sequences(
     with Runtime(workers=1) as runtime:
         module = runtime.upload(guest).id
         engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
-        lost = engine.add(Request(PROMPT, module=module, arg="ok"))
+        lost = engine.add(Request(PROMPT, controller=module, arg="ok"))
         mate = engine.add(Request(MATE, max_tokens=12))
         while len(engine._pool.live[0].tokens) == len(PROMPT):  # until its controller has answered
             engine.step()
@@ -336,7 +336,7 @@ def test_the_rest_of_a_prompt_is_not_fed_after_the_death_of_its_worker(
     with Runtime(workers=1) as runtime:
         module = runtime.upload(guest).id
         engine = make_engine(long_model, runtime=runtime, vocabulary=vocabulary)
-        lost = engine.add(Request([1 + i % 200 for i in range(2000)], module=module, arg="ok"))
+        lost = engine.add(Request([1 + i % 200 for i in range(2000)], controller=module, arg="ok"))
         engine.step()
         for link in runtime._links.all:
             os.kill(link.pid, signal.SIGKILL)
@@ -352,6 +352,6 @@ def test_the_rest_of_a_prompt_is_not_fed_after_the_death_of_its_worker(
 def test_each_step_runs_one_forward_pass(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> None:
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     with CountingPasses(engine) as fed:
-        results = engine.run([Request(PROMPT, module="guest", arg="fork 3", max_tokens=4)])
+        results = engine.run([Request(PROMPT, controller="guest", arg="fork 3", max_tokens=4)])
     assert [r.error for r in results] == [None] * 3
     assert fed.passes == [[4], [1], [1] * 3, [1] * 3]

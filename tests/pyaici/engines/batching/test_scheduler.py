@@ -151,7 +151,7 @@ def test_the_time_to_answer_looks_counts(
     monkeypatch.setattr("pyaici.engines.batching.pool.describe_next", slow)
     monkeypatch.setattr(time, "thread_time", lambda: cpu[0])
     for number in range(6):
-        engine.add(Request([BOS, number], module="looks", max_tokens=40, owner="bad"))
+        engine.add(Request([BOS, number], controller="looks", max_tokens=40, owner="bad"))
     good = engine.add(Request(PROMPT, max_tokens=40, owner="good"))
     steps(engine, 3)
     before = cpu[0]
@@ -175,7 +175,7 @@ def test_forks_of_a_controller_share_the_share_of_their_owner(model: Any, vocabu
     runtime = ScriptedRuntime(fork=lambda arg, prompt: Forking())
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)  # type: ignore[arg-type]
     for number in range(6):
-        engine.add(Request([BOS, number], module="fork", max_tokens=40, owner="bad"))
+        engine.add(Request([BOS, number], controller="fork", max_tokens=40, owner="bad"))
     good = engine.add(Request(PROMPT, max_tokens=40, owner="good"))
     engine.step()
     with CountingPasses(engine) as fed:
@@ -197,7 +197,7 @@ def test_long_texts_are_fed_in_small_pieces_beside_others(
     module = "long" if spliced else None
     length = 1 if spliced else 45 * (most_rows(engine) - 1)
     prompt = [BOS, *text * 10][:length]
-    engine.add(Request(prompt, module=module, max_tokens=1000, owner="bad"))
+    engine.add(Request(prompt, controller=module, max_tokens=1000, owner="bad"))
     with CountingPasses(engine) as fed:
         requests = appended(steps(engine, 50))
     assert requests.count(good) == 50
@@ -263,11 +263,11 @@ def test_sequences_that_wait_add_no_work_to_the_steps_of_others(model: Any, voca
         going=lambda arg, prompt: Script(anything()),
     )
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary, cache_tokens=16384)
-    engine.add(Request(PROMPT, module="going", max_tokens=200))
+    engine.add(Request(PROMPT, controller="going", max_tokens=200))
     counts = []
     for more in (2, 60):
         for _ in range(more):
-            engine.add(Request(PROMPT, module="waiting", max_tokens=1))
+            engine.add(Request(PROMPT, controller="waiting", max_tokens=1))
         while sum(seq.parked is not None for seq in engine._pool.live.values()) < len(engine._pool.live) - 1:
             engine.step()
         engine.step()

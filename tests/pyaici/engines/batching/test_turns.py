@@ -60,7 +60,7 @@ def test_two_turns_and_two_results_of_tools(engine: BatchingEngine, monkeypatch:
 
     monkeypatch.setattr(engine._runner, "run", counted)
     call = {"script": SCRIPT, "arg": RESULT}
-    (result,) = engine.run([Request(ASK, module="pyctrl", arg=json.dumps(call), max_tokens=300)])
+    (result,) = engine.run([Request(ASK, controller="pyctrl", arg=json.dumps(call), max_tokens=300)])
     assert result.error is None
     first, second, third = json.loads(result.log)
     written = [*result.prompt, *result.written.tokens]

@@ -56,8 +56,8 @@ def test_greedy_requests_in_a_batch_with_controllers_equal_generate(
 ) -> None:
     free = [Request(prompt, max_tokens=6 + 2 * i) for i, prompt in enumerate(PROMPTS)]
     controlled = [
-        Request(QUESTION, module="choice", arg=ARGUMENT),
-        Request("Say", module="uppercase", max_tokens=8),
+        Request(QUESTION, controller="choice", arg=ARGUMENT),
+        Request("Say", controller="uppercase", max_tokens=8),
     ]
     results = engine.run([free[0], controlled[0], free[1], free[2], controlled[1], free[3]])
     for i, result in enumerate([results[0], results[2], results[3], results[5]]):
@@ -67,10 +67,12 @@ def test_greedy_requests_in_a_batch_with_controllers_equal_generate(
 
 
 def test_forced_text_is_spliced(engine: HfEngine) -> None:
-    (result,) = engine.run([Request("Q: What is the capital of Italy?\nA: ", module="choice", arg=ARGUMENT)])
+    (result,) = engine.run(
+        [Request("Q: What is the capital of Italy?\nA: ", controller="choice", arg=ARGUMENT)]
+    )
     assert result.text in CAPITALS and result.reason in (FinishReason.STOP, FinishReason.EOS)
     assert result.forced >= 2 and Origin.FORCED in result.origins
-    (only,) = engine.run([Request(QUESTION, module="choice", arg="Rome, the eternal city.")])
+    (only,) = engine.run([Request(QUESTION, controller="choice", arg="Rome, the eternal city.")])
     assert only.text == "Rome, the eternal city." and only.sampled <= 1
 
 
@@ -89,16 +91,16 @@ def test_forced_text_is_spliced(engine: HfEngine) -> None:
 def test_choices_are_written_with_the_tokens_of_the_tokenizer(
     engine: HfEngine, smollm: tuple[Any, Any], prompt: Any, texts: list[str]
 ) -> None:
-    (result,) = engine.run([Request(prompt, module="choice", arg=json.dumps(texts))])
+    (result,) = engine.run([Request(prompt, controller="choice", arg=json.dumps(texts))])
     assert result.text in texts
     assert result.new_tokens == smollm[1](result.text, add_special_tokens=False).input_ids
 
 
 def test_sampled_copies_and_beams_stay_within_the_choices(engine: HfEngine) -> None:
     sampling = Sampling(temperature=2.0, seed=9)
-    copies = engine.run([Request(QUESTION, module="choice", arg=ARGUMENT, n=6, sampling=sampling)])
+    copies = engine.run([Request(QUESTION, controller="choice", arg=ARGUMENT, n=6, sampling=sampling)])
     assert {r.text for r in copies} <= set(CAPITALS) and len({r.text for r in copies}) > 1
-    beams = engine.run([Request(QUESTION, module="choice", arg=ARGUMENT, beams=3, n=3)])
+    beams = engine.run([Request(QUESTION, controller="choice", arg=ARGUMENT, beams=3, n=3)])
     assert {r.text for r in beams} <= set(CAPITALS)
     assert [r.score for r in beams] == sorted((r.score for r in beams), reverse=True)  # type: ignore[type-var]
 
@@ -108,7 +110,7 @@ def test_the_logits_processor_writes_the_same_text_as_the_engine(
 ) -> None:
     model, tokenizer = smollm
     prompt = "Q: What is the capital of Italy?\nA: "
-    (result,) = engine.run([Request(prompt, module="choice", arg=ARGUMENT)])
+    (result,) = engine.run([Request(prompt, controller="choice", arg=ARGUMENT)])
     ids = tokenizer(prompt, return_tensors="pt")
     runtime = engine.runtime
     assert runtime is not None
@@ -138,7 +140,7 @@ def test_beam_search_in_a_controller_finds_the_same_text_as_the_engine(
     with Runtime(workers=1, limits=PATIENT) as runtime:
         beam = runtime.upload(build_controller(CONTROLLERS / "beam", tmp_path / "beam.wasm").path)
         engine = HfEngine(*smollm, runtime)
-        branches = engine.run([Request(prompt, module=beam.id, arg="4 12", max_tokens=40)])
+        branches = engine.run([Request(prompt, controller=beam.id, arg="4 12", max_tokens=40)])
     (want,) = HfEngine(*smollm).run([Request(prompt, beams=4, max_tokens=12)])
     assert all(branch.error is None for branch in branches)
     (best,) = [branch for branch in branches if branch.text == want.text]

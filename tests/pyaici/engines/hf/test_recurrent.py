@@ -139,11 +139,11 @@ def test_samples_and_beams(model: Any, engine: HfEngine) -> None:
 def test_controllers_fork_and_backtrack(model: Any, vocabulary: Vocabulary) -> None:
     with Runtime(workers=1, limits=PATIENT) as runtime:
         engine = HfEngine(model, vocabulary=vocabulary, runtime=runtime)
-        forks = engine.run([Request([72, 105], module="showcase", max_tokens=200)])
+        forks = engine.run([Request([72, 105], controller="showcase", max_tokens=200)])
         assert len(forks) == 3 and all(fork.error is None for fork in forks)
         assert sum(fork.backtracked for fork in forks) > 0
         answers = [" red", " green"]
-        (answer,) = engine.run([Request([72], module="choice", arg=answers, max_tokens=60)])
+        (answer,) = engine.run([Request([72], controller="choice", arg=answers, max_tokens=60)])
         assert answer.text in answers
 
 

@@ -185,7 +185,7 @@ def test_a_copy_gets_room_if_the_sequence_that_had_it_is_suspended(tiny: LlamaMo
         SuspendsFirst.seen.clear()
         assert engine._llama.cache.free_cells < 100
         other = engine.add(Request([BOS, 1, 2], max_tokens=8))
-        copied = engine.add(Request([9] * 240, module="script", n=2, max_tokens=4))
+        copied = engine.add(Request([9] * 240, controller="script", n=2, max_tokens=4))
         for _ in range(40):
             engine.step()
         engine.cancel(copied)
@@ -218,7 +218,9 @@ def test_layers_with_a_window_see_what_they_need_after_backtracking(tmp_path: Pa
             cache_tokens=1024,  # type: ignore[arg-type]
         )
         fill = [Request([i, *long], max_tokens=120) for i in range(4)]
-        (kept, back) = engine.run([Request(long, max_tokens=60), Request(long, module="back", max_tokens=40)])
+        (kept, back) = engine.run(
+            [Request(long, max_tokens=60), Request(long, controller="back", max_tokens=40)]
+        )
         assert back.new_tokens[5] == 65 and len(back.new_tokens) == 40
         results = [kept, *engine.run(fill)]  # they reuse cells
         for length in (70, 40):

@@ -44,7 +44,7 @@ def module(runtime: Runtime) -> str:
 
 def request(module: str, source: str, **options: Any) -> Request:
     arg = read_request({"language": "python", "source": source})[1]
-    return Request(PROMPT, module=module, arg=arg, max_tokens=60, **options)
+    return Request(PROMPT, controller=module, arg=arg, max_tokens=60, **options)
 
 
 def main(line: str) -> str:

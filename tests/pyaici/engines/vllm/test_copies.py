@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.contract.errors import ControllerFailed, UnknownModuleError
+from aicirt.contract.errors import ControllerFailed, UnknownControllerError
 from pyaici import VllmEngine
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Event, FinishReason, Forked, GenerationResult, Request, Sampling, Started
@@ -238,7 +238,7 @@ def test_copies_sample_on_their_own_and_repeat_with_a_seed(llm: Any) -> None:
 
 def test_copies_of_a_controller_that_cannot_start_fail_too(llm: Any) -> None:
     results = VllmEngine(llm).run([Request(FRANCE, "rejex", n=3)])
-    assert [type(result.error) for result in results] == [UnknownModuleError] * 3
+    assert [type(result.error) for result in results] == [UnknownControllerError] * 3
 
 
 def test_a_request_that_ends_before_its_copies_leaves_nothing(llm: Any, runtime: Runtime) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.contract.errors import ArgumentError, ProtocolError, ResultError, UnknownModuleError
+from aicirt.contract.errors import ArgumentError, ProtocolError, ResultError, UnknownControllerError
 from pyaici import VllmEngine
 from pyaici.bundled import find_controller
 from pyaici.client.runtime import Runtime
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 ACROBAT = Path(__file__).resolve().parents[3] / "guests" / "acrobat.cpp"
 PROMPTS = ["Once upon a time", FRANCE, "def f(x):", "Dear Sir,"]
-REQUESTS = [Request(PROMPTS[i % 4], module="acrobat", arg=str(i), max_tokens=50) for i in range(20)]
+REQUESTS = [Request(PROMPTS[i % 4], controller="acrobat", arg=str(i), max_tokens=50) for i in range(20)]
 
 
 @pytest.fixture(autouse=True)
@@ -219,7 +219,7 @@ def test_several_samples_repeat_with_the_same_seed_and_differ(engine: VllmEngine
 
 def test_forks_have_the_log_probabilities_of_their_parent(engine: VllmEngine) -> None:
     requests = [
-        Request(request.prompt, request.module, request.arg, max_tokens=50, logprobs=True)
+        Request(request.prompt, request.controller, request.arg, max_tokens=50, logprobs=True)
         for request in REQUESTS
     ]
     results = [result for result in engine.run(requests) if result.parent is not None]
@@ -241,7 +241,7 @@ def test_invalid_requests_fail_alone(engine: VllmEngine) -> None:
     unknown, refused, fine = engine.run(
         [Request(FRANCE, "rejex"), Request(FRANCE, "regex", "[a-"), Request(FRANCE, max_tokens=2)]
     )
-    assert isinstance(unknown.error, UnknownModuleError)
+    assert isinstance(unknown.error, UnknownControllerError)
     assert "no controller is called 'rejex'" in str(unknown.error)
     assert isinstance(refused.error, ArgumentError)
     assert fine.error is None

@@ -21,7 +21,7 @@ ARGUMENTS = [
     *("e1b0a0", "e1s0a0", "d1b0a0", "e0", "d0", "e1e1s0e0", "a0a0e1x0", "e6s6b6a6", "s1e1m1m0"),
     *("#3", "+3", "#8", "+8", "#11", "+11"),
 ]
-REQUESTS = [Request(FRANCE, module="flags", arg=arg, max_tokens=16) for arg in ARGUMENTS]
+REQUESTS = [Request(FRANCE, controller="flags", arg=arg, max_tokens=16) for arg in ARGUMENTS]
 
 
 @dataclass

@@ -29,7 +29,9 @@ CASES = [
 def expected(hf: Any, guests: Callable[..., None]) -> list[list[int]]:
     """The tokens of the cases on Transformers."""
     guests("thoughts")
-    results = hf.run([Request(prompt, module="thoughts", arg=arg, max_tokens=60) for prompt, arg in CASES])
+    results = hf.run(
+        [Request(prompt, controller="thoughts", arg=arg, max_tokens=60) for prompt, arg in CASES]
+    )
     assert all(result.error is None and result.backtracked > 0 for result in results)
     return [result.new_tokens for result in results]
 

@@ -46,7 +46,7 @@ scarce = pytest.mark.parametrize("configuration", ["async-preempted", "sync-pree
 def run(engine: Any, module: str, source: str = SCRIPT) -> list[Any]:
     """Returns the tokens and ends of all sequences."""
     arg = read_request({"language": "python", "source": source})[1]
-    results = engine.run([Request(PROMPT, module=module, arg=arg, max_tokens=120)])
+    results = engine.run([Request(PROMPT, controller=module, arg=arg, max_tokens=120)])
     assert [result.error for result in results] == [None] * (WAITING + 1)
     return sorted((result.new_tokens, result.reason.value) for result in results)
 

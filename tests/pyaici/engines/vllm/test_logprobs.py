@@ -43,7 +43,7 @@ def run(llm: Any, most: int = len(CASES)) -> list[tuple[list[int], list[float]]]
     engine = llm.llm_engine
     for number, case in enumerate(CASES[:most]):
         sampling = {"temperature": case.sampling.temperature, "top_k": case.sampling.top_k}
-        request = parameters(case.module, case.arg, max_tokens=case.max_tokens, **sampling)
+        request = parameters(case.controller, case.arg, max_tokens=case.max_tokens, **sampling)
         request.extra_args["aici_events"] = True
         request.output_kind = RequestOutputKind.DELTA
         engine.add_request(f"case-{number}", case.prompt, request)

@@ -39,7 +39,7 @@ def test_an_engine_process_sleeps_while_its_requests_wait(llm: Any, runtime: Run
     module = runtime.upload(interpreter_file(LANGUAGE_NAMES["python"])).id
     source = 'from aici import *\nasync def main():\n    await fixed(await call("door"))\n'
     arg = read_request({"language": "python", "source": source})[1]
-    number = engine.add(Request(PROMPTS[0], module=module, arg=arg, calls={"door": door}))
+    number = engine.add(Request(PROMPTS[0], controller=module, arg=arg, calls={"door": door}))
     assert door.reached.wait(PATIENCE)
     (pid,) = (process.pid for process in llm.llm_engine.engine_core.resources.engine_manager.processes)
 

@@ -59,7 +59,7 @@ def masses(results: list[Any]) -> list[tuple[list[int], list[float]]]:
 
 
 def measuring(args: list[str], count: int = TOKENS) -> list[Request]:
-    return [Request(FRANCE, module="tilt_mass", arg=arg, max_tokens=count) for arg in args]
+    return [Request(FRANCE, controller="tilt_mass", arg=arg, max_tokens=count) for arg in args]
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +67,7 @@ def expected(hf: Any, uploaded: None) -> Expected:
     (free,) = hf.run([Request(FRANCE, max_tokens=TOKENS)])
     own = list(dict.fromkeys(free.new_tokens))
     args = [arg.format(*own) for arg in GREEDY]
-    requests = [Request(FRANCE, module="tilt", arg=arg, max_tokens=TOKENS) for arg in args]
+    requests = [Request(FRANCE, controller="tilt", arg=arg, max_tokens=TOKENS) for arg in args]
     tokens = [result.new_tokens for result in hf.run(requests)]
     measured = masses(hf.run(measuring(args)))
     assert tokens == [each for each, _ in measured]

@@ -45,7 +45,7 @@ def steered(hf: Any) -> Callable[[str, str, str], str]:
     """Runs a controller on Transformers and returns the text."""
 
     def run(prompt: str, controller: str, arg: str) -> str:
-        (result,) = hf.run([Request(prompt, module=controller, arg=arg, max_tokens=40)])
+        (result,) = hf.run([Request(prompt, controller=controller, arg=arg, max_tokens=40)])
         assert result.error is None
         return str(result.text)
 

@@ -173,7 +173,7 @@ def expected(hf: Any, runtime: Runtime) -> GenerationResult:
     language = next(one for one in LANGUAGES if one.controller == controller)
     module = runtime.upload(interpreter_file(language)).id
     result: GenerationResult
-    (result,) = hf.run([Request(FRANCE, module=module, arg=arg, max_tokens=80)])
+    (result,) = hf.run([Request(FRANCE, controller=module, arg=arg, max_tokens=80)])
     assert result.error is None
     assert re.fullmatch(r" Born in( [12]\d{3}):[^e]*\|stop\|\1", result.text, re.DOTALL), result.text
     assert result.log.count("removed:  ") == 2
@@ -200,7 +200,7 @@ def test_results_have_the_same_log_as_on_transformers(llm: Any, expected: Genera
     requests = []
     for language, source in LANGUAGES.items():
         controller, arg = read_request({"language": language, "source": source, "arg": {"begin": " Born in"}})
-        requests.append(Request(FRANCE, module=controller, arg=arg, max_tokens=80))
+        requests.append(Request(FRANCE, controller=controller, arg=arg, max_tokens=80))
     results = VllmEngine(llm, max_sequences=2).run(requests)
     assert len(results) == 2
     for result in results:
@@ -214,7 +214,7 @@ def test_looks_show_the_same_as_on_transformers(llm: Any, hf: Any) -> None:
     mate = Request("Once upon a time", max_tokens=12)
     seen = []
     for engine in (hf, VllmEngine(llm, max_sequences=2)):
-        looking, other = engine.run([Request(FRANCE, module=controller, arg=arg), mate])
+        looking, other = engine.run([Request(FRANCE, controller=controller, arg=arg), mate])
         assert looking.error is None, looking.error
         logged = [pair for line in looking.log.splitlines() for pair in json.loads(line)]
         seen.append((looking.new_tokens, other.new_tokens, logged))
