@@ -79,6 +79,7 @@ def _text(path: Path) -> str:
     return (ROOT / path).read_text()
 
 
+@cache
 def behaviour(module: Path) -> dict[Path, int]:
     """Returns the test files of a module's behaviour, each with a rank; 0 is the best.
 

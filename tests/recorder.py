@@ -1,4 +1,4 @@
-"""A plugin of pytest that logs the processor seconds of each test, by phase.
+"""A plugin of pytest that logs the processor seconds of each test, and compiles files of tests once.
 
 With `AICI_DURATIONS=FILE`, each process of pytest appends a line to FILE for each phase of a test, and one
 for the yardstick at least once a minute. `python -m tests.durations --write FILE` reads it.
@@ -6,6 +6,8 @@ for the yardstick at least once a minute. `python -m tests.durations --write FIL
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import resource
@@ -61,3 +63,15 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     return (yield from _phase(item, "teardown"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Has one process of pytest-xdist compile a file, with its assertions, while the others wait.
+
+    In a new checkout each of them would compile all files, which takes longer than to import them.
+    """
+    with contextlib.ExitStack() as stack:
+        if isinstance(collector, pytest.Module):
+            fcntl.flock(stack.enter_context(collector.path.open()), fcntl.LOCK_EX)
+        return (yield)

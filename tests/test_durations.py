@@ -70,6 +70,21 @@ def test_the_recorder_logs_processor_seconds_with_those_of_children(tmp_path: Pa
     assert read_logs([tmp_path / "log"])["test_x.py"].tests == 2
 
 
+def test_processes_of_pytest_import_a_file_one_after_the_other(tmp_path: Path) -> None:
+    """The first one has compiled it then."""
+    (tmp_path / "test_x.py").write_text(
+        "import os\nfrom pathlib import Path\n"
+        "os.mkdir(Path(__file__).with_name('in use'))\n"
+        "for _ in range(100): os.sched_yield()\n"
+        "os.rmdir(Path(__file__).with_name('in use'))\n"
+        "def test_one(): pass\ndef test_two(): pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "tests.recorder", "-n4", tmp_path, "--rootdir", tmp_path]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
+
+
 def test_the_table_keeps_files_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durations, "TABLE", tmp_path / "table.json")
     write_durations({"tests/test_durations.py": lasting(2), "tests/test_gone.py": lasting(3)})

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -83,8 +83,14 @@ def vocabularies() -> Vocabularies:
     return Vocabularies(settings, compilations(settings, time.monotonic).turn, lambda _: None)
 
 
-def run(folder: Path, test: Callable[[Setup], Awaitable[None]], init_ms: float = 300.0) -> None:
-    async def main(fork_server: ForkServer) -> None:
+Run = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Runs a function of a `Setup` in a folder. All setups are forked by one process, in one event loop."""
+
+    async def main(folder: Path, test: Callable[[Setup], Awaitable[None]], init_ms: float) -> None:
         store = ModuleStore(folder / "store")
         info = await store.add_async(bytes(WASM))
         config = WorkerConfig()
@@ -100,11 +106,11 @@ def run(folder: Path, test: Callable[[Setup], Awaitable[None]], init_ms: float =
         finally:
             await pool.stop()
 
-    with closing(ForkServer()) as fork_server:
-        asyncio.run(main(fork_server))
+    with asyncio.Runner() as runner, closing(ForkServer()) as fork_server:
+        yield lambda folder, test, init_ms=300.0: runner.run(main(folder, test, init_ms))
 
 
-def test_number_of_kept_templates_is_limited(tmp_path: Path) -> None:
+def test_number_of_kept_templates_is_limited(run: Run, tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
         for number in range(10):
             await setup.adopt(b"%05d" % number)
@@ -116,7 +122,7 @@ def test_number_of_kept_templates_is_limited(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_owner_with_many_templates_evicts_only_their_own(tmp_path: Path) -> None:
+def test_owner_with_many_templates_evicts_only_their_own(run: Run, tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
         await setup.build(b"00000", "modest")
         for number in range(5):
@@ -127,7 +133,7 @@ def test_owner_with_many_templates_evicts_only_their_own(tmp_path: Path) -> None
     run(tmp_path, test)
 
 
-def test_failed_build_is_not_kept(tmp_path: Path) -> None:
+def test_failed_build_is_not_kept(run: Run, tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
         for _ in range(2):
             with pytest.raises(TimeLimitError):
@@ -137,7 +143,7 @@ def test_failed_build_is_not_kept(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_uploads_learn_nothing_where_an_owner_may_be_several_people(tmp_path: Path) -> None:
+def test_uploads_learn_nothing_where_an_owner_may_be_several_people(run: Run, tmp_path: Path) -> None:
     """A server calls everybody without a token anonymous. Controllers of the operator may learn."""
 
     async def test(setup: Setup) -> None:
@@ -165,7 +171,7 @@ async def cancel(*tasks: asyncio.Task[Built]) -> None:
         assert isinstance(result, asyncio.CancelledError)
 
 
-def test_build_without_waiters_is_ended_and_keeps_its_turn_until_then(tmp_path: Path) -> None:
+def test_build_without_waiters_is_ended_and_keeps_its_turn_until_then(run: Run, tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
         await setup.send_vocabulary()  # so that the build is the only thing that the builder is asked for
         two = [asyncio.create_task(setup.build(b"bad")) for _ in range(2)]
@@ -191,7 +197,7 @@ def test_build_without_waiters_is_ended_and_keeps_its_turn_until_then(tmp_path: 
     run(tmp_path, test, init_ms=3000.0)
 
 
-def test_running_and_waiting_builds_per_owner_are_limited(tmp_path: Path) -> None:
+def test_running_and_waiting_builds_per_owner_are_limited(run: Run, tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
         os.kill(setup.pool.builder.pid, signal.SIGSTOP)
         try:
@@ -213,7 +219,7 @@ def test_running_and_waiting_builds_per_owner_are_limited(tmp_path: Path) -> Non
     run(tmp_path, test)
 
 
-def test_adopting_an_evicted_template_does_not_keep_it(tmp_path: Path) -> None:
+def test_adopting_an_evicted_template_does_not_keep_it(run: Run, tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
         old = await setup.build(b"older")
         for number in range(5):
@@ -225,7 +231,7 @@ def test_adopting_an_evicted_template_does_not_keep_it(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_templates_of_a_removed_module_are_dropped(tmp_path: Path) -> None:
+def test_templates_of_a_removed_module_are_dropped(run: Run, tmp_path: Path) -> None:
     """Holds for finished templates and for builds that are in progress."""
 
     async def test(setup: Setup) -> None:

@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 
 from lab.suites import workflows
-from tests.lab.suites.figures import Figures
-from tests.thorough import thorough
+from tests.lab.suites.figures import Figures, forms
 
 
-@pytest.mark.slow
-def test_workflows_report_all_figures(figures: Figures, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not thorough():
+@forms
+def test_workflows_report_all_figures(
+    form: str, figures: Figures, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if form == "stand-ins":
+        monkeypatch.setattr(workflows, "default_gguf_path", lambda: request.getfixturevalue("tiny_gguf"))
         short = [replace(found, turns=found.turns[:1]) for found in workflows.conversations(1)]
         monkeypatch.setattr(workflows, "conversations", lambda _: short)
         monkeypatch.setattr(workflows, "WORKFLOWS", {"react": workflows.WORKFLOWS["react"]})
