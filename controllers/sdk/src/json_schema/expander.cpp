@@ -152,7 +152,7 @@ std::vector<Goal> Expander::necessary(const Branch& branch, Types type) {
     for (const std::string_view name : branch.required) goals.push_back(property_goal(branch, own, name));
   } else if (type == kArray) {
     for (std::uint32_t i = 0; i < std::min(branch.min_items, 8u); i++)
-      goals.push_back(branch.item_goal(i, 0xffffffff));
+      goals.push_back(simplify(branch.item_goal(i, 0xffffffff)));
   }
   return goals;
 }
@@ -194,6 +194,12 @@ Atom Expander::simplify(Atom atom) {
   return atom;
 }
 
+/// Returns whether two atoms are about equal schemas, whose references have equal targets.
+bool Expander::alike(Atom a, Atom b) const {
+  const Value x = schema_of(a), y = schema_of(b);
+  return scope_of(a) == scope_of(b) && (x == y || (schemas_.share_resource(x, y) && equal(document_, x, y)));
+}
+
 Goal Expander::simplify(Goal goal) {
   Goal out;
   for (const Atom given : goal) {
@@ -201,7 +207,11 @@ Goal Expander::simplify(Goal goal) {
     if (atom == kNever) return {kNever};
     if (document_.is(schema_of(atom), is_negated(atom) ? Kind::kTrue : Kind::kFalse)) return {kNever};
     if (document_.is(schema_of(atom), is_negated(atom) ? Kind::kFalse : Kind::kTrue)) continue;
-    if (std::find(out.begin(), out.end(), atom) == out.end()) out.push_back(atom);
+    const auto other = std::ranges::find_if(out, [&](Atom known) { return alike(atom, known); });
+    if (other == out.end())
+      out.push_back(atom);
+    else if (is_negated(*other) != is_negated(atom))
+      return {kNever};
   }
   return out;
 }
@@ -344,9 +354,7 @@ bool Expander::violates(const Branch& branch, Value schema) {
     const Value ours = schema_of(property.schema), theirs = document_.find(properties, property.name);
     if (theirs == kNone || (values_of(theirs) == kNone && !is_negated(property.schema))) return false;
     if (!requires_name(property.name) && !branch.requires_name(property.name)) return false;
-    if (!is_negated(property.schema)) return differ(ours, theirs);
-    const bool same_targets = schemas_.share_resource(ours, theirs) && scope_of(property.schema) == scope_of(holds(theirs));
-    return same_targets && equal(document_, ours, theirs);
+    return is_negated(property.schema) ? alike(property.schema, holds(theirs)) : differ(ours, theirs);
   });
 }
 
