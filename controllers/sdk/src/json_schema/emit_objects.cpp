@@ -71,7 +71,7 @@ bool Emitter::members(const Branch& branch, std::vector<std::string_view>* names
     const bool never = (goal.size() == 1 && goal[0] == kNever) || !may_be_named(branch.names, name);
     std::string key;
     append_json_string(name, &key);
-    Member member{{}, required};
+    Member member{name, {}, required};
     for (Met met = 0; !never && met < 1u << branch.some.size(); met++) {
       if (met & ~by_value) continue;
       Goal whole = goal;
@@ -331,22 +331,46 @@ cfg::Expr Emitter::object(const Branch& branch) {
   // name that begins in the same way or, where there is none, to leave out what it was about to say
   const bool any_order = branch.some.empty() && members.size() + has_free > 1 &&
                          (order_ == Order::kAny || required < members.size());
-  const Expr body = any_order         ? in_any_order(branch, members, free, names_differ)
-                    : enough && roomy ? uncounted(members, free)
-                                      : counted(branch, members, others, names_differ);
+  const auto in_order = [&] {
+    return any_order         ? in_any_order(branch, members, free, names_differ)
+           : enough && roomy ? uncounted(members, free)
+                             : counted(branch, members, others, names_differ);
+  };
+  Expr body = in_order();
+  if (order_ == Order::kSchema && branch.some.empty() && reorder(branch, &members))
+    body = grammar_.choice({body, in_order()});
   const Expr inside = grammar_.sequence({body, marks_.close_object()});
   if (body != grammar_.never())
     all.push_back(grammar_.sequence({marks_.open_object(), names_differ ? different_items(inside) : inside}));
   return grammar_.choice(all);
 }
 
+/// Puts required members in the order of `required` if the order of their properties may not be the author's, since it is
+/// alphabetical: many programs sort names, and none sorts lists. Returns whether that changes anything.
+bool Emitter::reorder(const Branch& branch, std::vector<Member>* members) {
+  std::vector<Member*> places;
+  for (Member& member : *members)
+    if (member.required) places.push_back(&member);
+  const auto name = [](const Member* member) { return member->name; };
+  if (!std::ranges::is_sorted(places, {}, name)) return false;
+  std::vector<Member> listed;
+  for (const std::string_view required : branch.required)
+    listed.push_back(**std::ranges::lower_bound(places, required, {}, name));
+  bool changed = false;
+  for (std::size_t i = 0; i < places.size(); i++) {
+    changed = changed || places[i]->name != listed[i].name;
+    *places[i] = std::move(listed[i]);
+  }
+  return changed;
+}
+
 /// Returns one or more members with commas between them: in any order, or only the required ones in their order.
 cfg::Expr Emitter::in_any_order(const Branch& branch, const std::vector<Member>& members, Expr free, bool names_differ) {
   cfg::AnyOrder order{.separator = marks_.comma(), .least = branch.min_properties, .most = branch.max_properties};
   const auto add = [&](Expr expr, bool required, bool repeats) {
-    const cfg::Rule rule = grammar_.declare("property");
-    grammar_.define(rule, expr);
-    order.parts.push_back({rule, required, repeats});
+    const auto [known, added] = property_rules_.try_emplace(expr);
+    if (added) grammar_.define(known->second = grammar_.declare("property"), expr);
+    order.parts.push_back({known->second, required, repeats});
   };
   for (const Member& member : members) add(member.ways[0].second, member.required, false);
   if (free != grammar_.never()) add(free, false, true);
