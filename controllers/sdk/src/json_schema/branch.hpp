@@ -19,12 +19,16 @@
 namespace aici::json_schema {
 
 /// A schema that must hold or, if negated, must not hold, with the dynamic scope in which it applies (schemas.hpp):
-/// the schema's value times two, plus one if negated; the scope is in the upper half.
+/// the schema's value times two, plus one if negated; the scope is in the upper half. With kIsValue, it is not a schema
+/// that must hold but a value that must be equal.
 using Atom = std::uint64_t;
-inline constexpr Atom kNever = 0xffffffff;
+inline constexpr Atom kNever = 0xffffffff, kIsValue = 0x80000000;
 inline Atom holds(Value schema, Scope scope) { return Atom{scope} << 32 | Atom{schema} << 1; }
+inline Atom equals(Value value) { return kIsValue | Atom{value} << 1; }
 inline Atom opposite(Atom atom) { return atom ^ 1; }
-inline Value schema_of(Atom atom) { return static_cast<Value>(atom & 0xffffffff) >> 1; }
+inline bool is_value(Atom atom) { return atom & kIsValue; }
+/// Returns the schema, or the value that must be equal.
+inline Value schema_of(Atom atom) { return static_cast<Value>(atom & (kIsValue - 1)) >> 1; }
 inline Scope scope_of(Atom atom) { return static_cast<Scope>(atom >> 32); }
 inline bool is_negated(Atom atom) { return atom & 1; }
 

@@ -9,9 +9,6 @@ namespace {
 
 /// Maximum number of kinds of other names, which are distinguished by the patterns that they match.
 constexpr std::size_t kMaxSorts = 64;
-/// After this many members, the rest gets its own rule. Any member may be the first one, and for each of them the
-/// members after it are written out up to the end of the rule.
-constexpr std::size_t kShared = 64;
 /// Maximum number of constraints on some property, for all sets of which there are rules.
 constexpr std::size_t kMaxSome = 4;
 /// Maximum number of unnamed properties to count beside such constraints.
@@ -74,7 +71,7 @@ bool Emitter::members(const Branch& branch, std::vector<std::string_view>* names
     const bool never = (goal.size() == 1 && goal[0] == kNever) || !may_be_named(branch.names, name);
     std::string key;
     append_json_string(name, &key);
-    Member member{{}, required};
+    Member member{name, {}, required};
     for (Met met = 0; !never && met < 1u << branch.some.size(); met++) {
       if (met & ~by_value) continue;
       Goal whole = goal;
@@ -330,27 +327,50 @@ cfg::Expr Emitter::object(const Branch& branch) {
   const std::uint32_t spare = branch.some.empty() ? 0 : kMaxRoom;
   const bool names_differ = !enough && branch.min_properties > 1 && branch.min_properties <= kMaxRoom &&
                             has_free && has_free_names(branch, others, branch.min_properties + spare);
-  // where other names may follow, a model that begins the name of an optional property late must be able to end it;
-  // otherwise it has to write another name that begins in the same way
-  const bool may_be_late = has_free && required < members.size();
-  const bool any_order =
-      branch.some.empty() && (order_ == Order::kAny ? members.size() + has_free > 1 : may_be_late);
-  const Expr body = any_order         ? in_any_order(branch, members, free, names_differ)
-                    : enough && roomy ? uncounted(members, free)
-                                      : counted(branch, members, others, names_differ);
+  // a model that begins the name of an optional property late must be able to end it: otherwise it has to write another
+  // name that begins in the same way or, where there is none, to leave out what it was about to say
+  const bool any_order = branch.some.empty() && members.size() + has_free > 1 &&
+                         (order_ == Order::kAny || required < members.size());
+  const auto in_order = [&] {
+    return any_order         ? in_any_order(branch, members, free, names_differ)
+           : enough && roomy ? uncounted(members, free)
+                             : counted(branch, members, others, names_differ);
+  };
+  Expr body = in_order();
+  if (order_ == Order::kSchema && branch.some.empty() && reorder(branch, &members))
+    body = grammar_.choice({body, in_order()});
   const Expr inside = grammar_.sequence({body, marks_.close_object()});
   if (body != grammar_.never())
     all.push_back(grammar_.sequence({marks_.open_object(), names_differ ? different_items(inside) : inside}));
   return grammar_.choice(all);
 }
 
+/// Puts required members in the order of `required` if the order of their properties may not be the author's, since it is
+/// alphabetical: many programs sort names, and none sorts lists. Returns whether that changes anything.
+bool Emitter::reorder(const Branch& branch, std::vector<Member>* members) {
+  std::vector<Member*> places;
+  for (Member& member : *members)
+    if (member.required) places.push_back(&member);
+  const auto name = [](const Member* member) { return member->name; };
+  if (!std::ranges::is_sorted(places, {}, name)) return false;
+  std::vector<Member> listed;
+  for (const std::string_view required : branch.required)
+    listed.push_back(**std::ranges::lower_bound(places, required, {}, name));
+  bool changed = false;
+  for (std::size_t i = 0; i < places.size(); i++) {
+    changed = changed || places[i]->name != listed[i].name;
+    *places[i] = std::move(listed[i]);
+  }
+  return changed;
+}
+
 /// Returns one or more members with commas between them: in any order, or only the required ones in their order.
 cfg::Expr Emitter::in_any_order(const Branch& branch, const std::vector<Member>& members, Expr free, bool names_differ) {
   cfg::AnyOrder order{.separator = marks_.comma(), .least = branch.min_properties, .most = branch.max_properties};
   const auto add = [&](Expr expr, bool required, bool repeats) {
-    const cfg::Rule rule = grammar_.declare("property");
-    grammar_.define(rule, expr);
-    order.parts.push_back({rule, required, repeats});
+    const auto [known, added] = property_rules_.try_emplace(expr);
+    if (added) grammar_.define(known->second = grammar_.declare("property"), expr);
+    order.parts.push_back({known->second, required, repeats});
   };
   for (const Member& member : members) add(member.ways[0].second, member.required, false);
   if (free != grammar_.never()) add(free, false, true);
@@ -362,29 +382,18 @@ cfg::Expr Emitter::in_any_order(const Branch& branch, const std::vector<Member>&
   return grammar_.never();
 }
 
-/// Returns one or more members with commas between them. Members before the first required member are followed by a
-/// comma, and members after it are preceded by one. If no member is required, any member can be the first.
+/// Returns all members with commas between them, and then any number of other properties.
 cfg::Expr Emitter::uncounted(const std::vector<Member>& members, Expr free) {
   const bool has_free = free != grammar_.never();
-  const Expr more_free =
-      has_free ? rule("properties", grammar_.star(grammar_.sequence({marks_.comma(), free}))) : grammar_.empty();
-  std::size_t pivot = 0;
-  while (pivot < members.size() && !members[pivot].required) pivot++;
-  const bool any_first = pivot == members.size();
-  Expr tail = more_free;
-  std::vector<Expr> firsts;
-  if (has_free && any_first) firsts.push_back(grammar_.sequence({free, more_free}));
-  for (std::size_t i = members.size(); i-- > (any_first ? 0 : pivot + 1);) {
-    if (any_first) firsts.push_back(grammar_.sequence({members[i].ways[0].second, tail}));
-    const Expr with = grammar_.sequence({marks_.comma(), members[i].ways[0].second});
-    tail = grammar_.sequence({members[i].required ? with : grammar_.optional(with), tail});
-    if (i % kShared == 0 && i > 0) tail = rule("properties", tail);
+  if (members.empty() && !has_free) return grammar_.never();
+  std::vector<Expr> all;
+  for (const Member& member : members) {
+    if (!all.empty()) all.push_back(marks_.comma());
+    all.push_back(member.ways[0].second);
   }
-  if (any_first) return grammar_.choice(firsts);
-  Expr all = grammar_.sequence({members[pivot].ways[0].second, tail});
-  for (std::size_t i = pivot; i-- > 0;)
-    all = grammar_.sequence({grammar_.optional(grammar_.sequence({members[i].ways[0].second, marks_.comma()})), all});
-  return all;
+  if (has_free && members.empty()) all.push_back(free);
+  if (has_free) all.push_back(rule("properties", grammar_.star(grammar_.sequence({marks_.comma(), free}))));
+  return grammar_.sequence(all);
 }
 
 /// Counts members: one rule for each number of the next member, the count so far, and what is met of Branch::some.

@@ -112,6 +112,7 @@ class Emitter {
   /// A set of numbers in Branch::some.
   using Met = std::uint32_t;
   struct Member {
+    std::string_view name;
     /// What the property meets of Branch::some, with the texts for that.
     std::vector<std::pair<Met, Expr>> ways;
     bool required;
@@ -129,6 +130,7 @@ class Emitter {
   bool members(const Branch& branch, std::vector<std::string_view>* names, std::vector<Member>* out);
   bool sort_free(const Branch& branch, Free* free);
   Expr free_member(const Branch& branch, Free& free, Met open, Met met, Met kept);
+  static bool reorder(const Branch& branch, std::vector<Member>* members);
   Expr in_any_order(const Branch& branch, const std::vector<Member>& members, Expr free, bool names_differ);
   Expr uncounted(const std::vector<Member>& members, Expr free);
   Expr counted(const Branch& branch, const std::vector<Member>& members, Free& free, bool names_differ);
@@ -158,6 +160,8 @@ class Emitter {
   Order order_;
   Marks marks_;
   std::map<Goal, Expr> known_;
+  /// Rules for the parts of cfg::AnyOrder.
+  std::map<Expr, cfg::Rule> property_rules_;
   std::map<std::string, Expr> patterns_;
   /// By pattern; null if it cannot be compiled, or no text matches.
   std::map<std::string, std::shared_ptr<regex::Regex>> regexes_;

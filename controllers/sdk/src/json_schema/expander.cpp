@@ -152,7 +152,7 @@ std::vector<Goal> Expander::necessary(const Branch& branch, Types type) {
     for (const std::string_view name : branch.required) goals.push_back(property_goal(branch, own, name));
   } else if (type == kArray) {
     for (std::uint32_t i = 0; i < std::min(branch.min_items, 8u); i++)
-      goals.push_back(branch.item_goal(i, 0xffffffff));
+      goals.push_back(simplify(branch.item_goal(i, 0xffffffff)));
   }
   return goals;
 }
@@ -178,7 +178,7 @@ Atom Expander::enter(Value schema, Scope scope) {
 
 /// Skips schemas that only refer to others.
 Atom Expander::simplify(Atom atom) {
-  for (int i = 0; i < 16 && atom != kNever; i++) {
+  for (int i = 0; i < 16 && !is_value(atom); i++) {
     const Value schema = schema_of(atom), ref = document_.find(schema, "$ref");
     if (!document_.is(ref, Kind::kString)) return atom;
     for (std::uint32_t k = 0; k < document_.count(schema); k++) {
@@ -194,14 +194,25 @@ Atom Expander::simplify(Atom atom) {
   return atom;
 }
 
+/// Returns whether two atoms are about equal values, or equal schemas whose references have equal targets.
+bool Expander::alike(Atom a, Atom b) const {
+  const Value x = schema_of(a), y = schema_of(b);
+  return is_value(a) == is_value(b) && scope_of(a) == scope_of(b) && (x == y || (schemas_.share_resource(x, y) && equal(document_, x, y)));
+}
+
 Goal Expander::simplify(Goal goal) {
   Goal out;
   for (const Atom given : goal) {
     const Atom atom = simplify(given);
     if (atom == kNever) return {kNever};
-    if (document_.is(schema_of(atom), is_negated(atom) ? Kind::kTrue : Kind::kFalse)) return {kNever};
-    if (document_.is(schema_of(atom), is_negated(atom) ? Kind::kFalse : Kind::kTrue)) continue;
-    if (std::find(out.begin(), out.end(), atom) == out.end()) out.push_back(atom);
+    const bool schema = !is_value(atom);
+    if (schema && document_.is(schema_of(atom), is_negated(atom) ? Kind::kTrue : Kind::kFalse)) return {kNever};
+    if (schema && document_.is(schema_of(atom), is_negated(atom) ? Kind::kFalse : Kind::kTrue)) continue;
+    const auto other = std::ranges::find_if(out, [&](Atom known) { return alike(atom, known); });
+    if (other == out.end())
+      out.push_back(atom);
+    else if (is_negated(*other) != is_negated(atom))
+      return {kNever};
   }
   return out;
 }
@@ -235,6 +246,7 @@ void Expander::apply(Atom atom, Branches& branches) {
   if (atom == kNever) return branches.clear();  // first, since kNever has no schema that a message could name
   if (branches.empty() || problems_.fatal()) return;
   const Value schema = schema_of(atom);
+  if (is_value(atom)) return is_negated(atom) ? drop_value(schema, branches) : keep_values({schema}, branches);
   switch (document_.kind(schema)) {
     case Kind::kTrue:
       if (is_negated(atom)) branches.clear();
@@ -341,12 +353,11 @@ bool Expander::violates(const Branch& branch, Value schema) {
   const auto requires_name = [&](std::string_view name) { return std::find(required.begin(), required.end(), name) != required.end(); };
   return std::any_of(branch.properties.begin(), branch.properties.end(), [&](const Branch::Property& property) {
     if (property.schema == kNever) return requires_name(property.name);
+    if (is_value(property.schema)) return false;
     const Value ours = schema_of(property.schema), theirs = document_.find(properties, property.name);
     if (theirs == kNone || (values_of(theirs) == kNone && !is_negated(property.schema))) return false;
     if (!requires_name(property.name) && !branch.requires_name(property.name)) return false;
-    if (!is_negated(property.schema)) return differ(ours, theirs);
-    const bool same_targets = schemas_.share_resource(ours, theirs) && scope_of(property.schema) == scope_of(holds(theirs));
-    return same_targets && equal(document_, ours, theirs);
+    return is_negated(property.schema) ? alike(property.schema, holds(theirs)) : differ(ours, theirs);
   });
 }
 

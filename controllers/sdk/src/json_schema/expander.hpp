@@ -109,7 +109,8 @@ class Expander {
   /// Returns the types of values that may satisfy this: a superset if that is hard to decide.
   Types possible(const Goal& goal);
   bool empty(const Goal& goal) { return possible(goal) == 0; }
-  /// Returns an equivalent smaller goal: without schemas that always hold, and with references resolved.
+  /// Returns an equivalent smaller goal: without schemas that always hold or are given twice, and with references
+  /// resolved; one that nothing meets is {kNever}, if a schema and its negation show that.
   Goal simplify(Goal goal);
   /// Returns the goal of a property's value in a branch.
   Goal property_goal(const Branch& branch, const PropertyIndex& own, std::string_view name);
@@ -150,6 +151,7 @@ class Expander {
   /// Returns a copy, or nothing with a problem if there are too many combinations.
   Branches copy(const Branches& branches);
   Atom simplify(Atom atom);
+  bool alike(Atom a, Atom b) const;
   Atom enter(Value schema, Scope scope);
   /// Returns the atom of a schema that is applied from the one that is being expanded.
   Atom holds(Value schema) { return enter(schema, scope_); }

@@ -295,7 +295,20 @@ void Expander::constant(Value, Value keyword, Branches& branches) { keep_values(
 
 void Expander::not_constant(Value, Value keyword, Branches& branches) { drop_value(keyword, branches); }
 
+/// An array or object differs if it has more items or properties, or lacks one, or one differs.
 void Expander::drop_value(Value value, Branches& branches) {
+  const auto inside = [&](Types type, auto change) {
+    Branches all;
+    for (std::uint32_t i = 0; i < document_.count(value); i++) {
+      Branches some = copy(branches);
+      each(some, [&](Branch& b) {
+        b.types &= type;
+        change(b, document_.child(value, i));
+      });
+      append(std::move(some), all);
+    }
+    return all;
+  };
   // Listed values are compared with the whole goal at the end.
   switch (document_.kind(value)) {
     case Kind::kNull: return each(branches, [](Branch& b) { b.types &= static_cast<Types>(~kNull); });
@@ -308,14 +321,30 @@ void Expander::drop_value(Value value, Branches& branches) {
     case Kind::kString:
       for (Branch& b : branches) b.not_strings.push_back(document_.text(value));
       return;
-    case Kind::kArray:
-      if (document_.count(value) == 0)
-        return each(branches, [](Branch& b) { b.min_items = std::max(b.min_items, 1u); });
-      return problem(branches, kArray, value, "the negation of an array cannot be enforced");
-    case Kind::kObject:
+    case Kind::kArray: {
+      Branches others = inside(kArray, [&](Branch& b, Value item) {
+        const std::uint32_t place = document_.position(item);
+        b.items.push_back({place, place + 1, opposite(equals(item)), false});
+      });
+      each(branches, [&](Branch& b) { b.min_items = std::max(b.min_items, document_.count(value) + 1); });
+      return append(std::move(others), branches);
+    }
+    case Kind::kObject: {
       if (document_.count(value) == 0)
         return each(branches, [](Branch& b) { b.min_properties = std::max(b.min_properties, 1u); });
-      return problem(branches, kObject, value, "the negation of an object cannot be enforced");
+      auto known = std::make_shared<KeySet>();
+      Branches others = inside(kObject, [&](Branch& b, Value member) {
+        b.properties.push_back({document_.name(member), opposite(equals(member)), false});
+      });
+      for (std::uint32_t i = 0; i < document_.count(value); i++)
+        known->names.push_back(document_.name(document_.child(value, i)));
+      std::ranges::sort(known->names);
+      Branches more = copy(branches);
+      some_property({known, std::nullopt, {}, {}, value}, more);
+      append(std::move(more), others);
+      each(branches, [](Branch& b) { b.types &= static_cast<Types>(~kObject); });
+      return append(std::move(others), branches);
+    }
   }
 }
 

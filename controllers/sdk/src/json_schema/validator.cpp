@@ -91,7 +91,8 @@ std::optional<bool> Validator::meets(Value value, const Goal& goal) {
   Answer all = Answer::kYes;
   for (const Atom atom : goal) {
     if (atom == kNever) return false;
-    const Answer one = meets(value, schema_of(atom));
+    const Value schema = schema_of(atom);
+    const Answer one = is_value(atom) ? of(equal(document_, value, schema)) : meets(value, schema);
     all = both(all, is_negated(atom) ? negate(one) : one);
   }
   return all == Answer::kUnknown ? std::nullopt : std::optional(all == Answer::kYes);
