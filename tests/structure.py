@@ -49,10 +49,10 @@ MATRIX = {
     "pyaici.cli": (
         "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.system "
         "aicirt.wasm.module pyaici.artifacts pyaici.bundled pyaici.client pyaici.engines "
-        "pyaici.engines.batching pyaici.engines.hf pyaici.engines.llama pyaici.engines.sglang pyaici.engines.vllm "
-        "pyaici.engines.vllm.frontend pyaici.evaluation pyaici.opening pyaici.recording pyaici.rest "
-        "pyaici.rest_types pyaici.scripting pyaici.server.http pyaici.server.serve pyaici.testing "
-        "pyaici.toolchain pyaici.tools"
+        "pyaici.engines.batching pyaici.engines.hf pyaici.engines.llama pyaici.engines.sglang "
+        "pyaici.engines.vllm pyaici.engines.vllm.frontend pyaici.evaluation pyaici.opening "
+        "pyaici.recording pyaici.rest pyaici.rest_types pyaici.scripting pyaici.server.http "
+        "pyaici.server.serve pyaici.testing pyaici.toolchain pyaici.tools"
     ),
     "pyaici.client": "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.bundled pyaici.tokens",
     "pyaici.cpc": "aicirt.contract pyaici.tokens",

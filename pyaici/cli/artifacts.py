@@ -87,7 +87,7 @@ def pull(arguments: argparse.Namespace) -> int:
 def controller_here(name: str) -> str:
     """Returns the file of a reference to an artifact, or else what `controller_in` returns.
 
-    Raises AiciError if the artifact cannot be pulled, and UnknownModuleError.
+    Raises AiciError if the artifact cannot be pulled, and UnknownControllerError.
     """
     if not name.startswith(SCHEME):
         return controller_in(name)

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from opentelemetry.trace import INVALID_SPAN, Span
+
 from aicirt.contract.errors import AiciError
 from aicirt.system.logs import fields
 from aicirt.system.terminal import printable
 from pyaici.server.http.errors import ApiError, bad_request, from_aici
+from pyaici.server.http.tracing import call_span
 from pyaici.server.scheduling.streams import CallEnded, CallMade
 from pyaici.server.scheduling.threads import in_own_thread
 
@@ -44,6 +47,8 @@ class RequestCalls:
         self.token = ""
         #: calls under way: their names and when they were made, by id
         self.pending: dict[str, tuple[str, float]] = {}
+        #: of the request's generation, for its calls
+        self.span: Span = INVALID_SPAN
         self._stream: EngineStream | None = None
         self._early: list[Event] = []
 
@@ -54,9 +59,9 @@ class RequestCalls:
         else:
             self._stream.add_events([event], None)
 
-    def show_in(self, stream: EngineStream) -> None:
-        """Shows the events in this stream, also those that came before it."""
-        self._stream = stream
+    def show_in(self, stream: EngineStream, span: Span) -> None:
+        """Shows the events in this stream, also those that came before it, and traces calls in this span."""
+        self._stream, self.span = stream, span
         if self._early:
             stream.add_events(self._early, None)
 
@@ -152,6 +157,7 @@ class Calls:
         outcome, ms = self._metrics.calls.count_call(code, seconds), 1000 * seconds
         # only the script knows the name of an unknown call
         name = "-" if code == "unknown_call" else printable(pending[0])
+        call_span(calls.span, name, code, seconds)
         known = fields(call=name, outcome=outcome, ms=round(ms, 1), bytes=nbytes, user=user.name)
         what = (name, user.name, outcome, ms, nbytes)
         _log.info("call %s for %s: %s in %.0f ms, %d bytes", *what, extra=known)

@@ -31,6 +31,7 @@ from pyaici.server import models
 from pyaici.server.app import create_app
 from pyaici.server.controller_store import ControllerStore
 from pyaici.server.http.listening import HttpServer, bind
+from pyaici.server.http.tracing import exporting
 from pyaici.server.settings import PREFIX, ServerSettings, read_settings
 from pyaici.toolchain.sdk import source_tree
 from pyaici.tools.process import ToolsProcess
@@ -174,6 +175,7 @@ def serve(settings: ServerSettings) -> None:
         )
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(bind(settings))
+        stack.enter_context(exporting(settings.otel))
         if settings.users is None and (others := other_people()):
             print(
                 f"other people with accounts on this machine ({others}) can use the server: --users FILE "

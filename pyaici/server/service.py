@@ -21,12 +21,15 @@ from aicirt.system.logs import fields
 from pyaici.engines.engine import Request, Sampling
 from pyaici.server.calls import Calls
 from pyaici.server.http.errors import bad_request, from_aici
+from pyaici.server.http.tracing import end_generation, generation_span, part_of
 from pyaici.server.scheduling.engine_thread import EngineThread
 from pyaici.server.scheduling.queues import FairTurns, Parking, WaitingLimits
 from pyaici.server.scheduling.reading import Reading
 from pyaici.server.scheduling.streams import Backlog
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from pyaici.server.controller_store import ControllerStore
     from pyaici.server.http.middleware import Metrics
     from pyaici.server.http.users import User
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("aicirt.server")
+#: options of sampling that traces have
+_TRACED = ("temperature", "top_p", "top_k", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +131,17 @@ class Service:
 
         `in_turn`: the job belongs to a request that holds a turn already.
         """
-        async with self._start():
-            request = await self._prepare(job)
+        call = job.controller
+        options = {"max_tokens": job.max_tokens, **{name: getattr(job.sampling, name) for name in _TRACED}}
+        with generation_span(self.model.name, None if call is None else call.controller, options) as span:
+            async with self._run(job, span, in_turn) as stream:
+                yield stream
+
+    @contextlib.asynccontextmanager
+    async def _run(self, job: Job, span: Span, in_turn: bool) -> AsyncIterator[EngineStream]:
+        with part_of(span, "prepare"):
+            async with self._start():
+                request = await self._prepare(job)
         wanted = job.calls if job.controller is not None else None
         if wanted is None and (self.tools is not None or job.name):
             wanted = ()
@@ -151,7 +165,7 @@ class Service:
                 raise from_aici(error, job.controller.param if job.controller else None) from None
             except ValueError as error:
                 raise bad_request(str(error)) from None
-            calls.show_in(stream)
+            calls.show_in(stream, span)
             stream.on_gap = self.metrics.gap.observe
             stream.on_parked = None if turn is None else turn.step_aside
             controlled = job.controller is not None
@@ -162,6 +176,7 @@ class Service:
                 stream.close()
                 _log_failures(stream)
                 self.metrics.ended(controlled, stream.results, stream.error)
+                end_generation(span, stream.results or ())
 
     @contextlib.asynccontextmanager
     async def _start(self) -> AsyncIterator[None]:
@@ -224,9 +239,12 @@ class Service:
         if not self.engine.alive:
             raise self.engine.gone()
         start = time.perf_counter()
-        async with self._turns.turn(user.caller) as turn:
-            self.metrics.queue.observe(time.perf_counter() - start)
-            yield turn
+        with contextlib.ExitStack() as waiting:
+            waiting.enter_context(part_of(None, "queue"))
+            async with self._turns.turn(user.caller) as turn:
+                waiting.close()
+                self.metrics.queue.observe(time.perf_counter() - start)
+                yield turn
 
     def end_requests(self) -> None:
         """Cancels running requests and refuses waiting ones, before the server ends."""

@@ -259,7 +259,12 @@ class ServerSettings(BaseSettings):
     )
     drain_s: float = Field(30, ge=0, description="time that requests under way have to end after SIGTERM")
 
-    # -- log
+    # -- log and traces
+    otel: bool = Field(
+        False,
+        description="send traces of requests to the collector that OpenTelemetry's variables name, such as "
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+    )
     log_format: Literal["text", "json"] = Field("text", description="text for people, or JSON for programs")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="lowest level that is logged"

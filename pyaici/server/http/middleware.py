@@ -21,8 +21,10 @@ from starlette.requests import ClientDisconnect
 
 from aicirt.system.logs import fields
 from pyaici.server.http.errors import internal, refuse
+from pyaici.server.http.tracing import end_request, request_span
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pyaici.engines.engine import GenerationResult
@@ -193,6 +195,10 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        with request_span(_method(scope), scope["headers"]) as span:
+            await self._handle(scope, receive, send, span)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send, span: Span) -> None:
         sent = dict(scope["headers"]).get(b"x-request-id", b"")
         request_id = sent.decode() if _ID.fullmatch(sent) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
@@ -226,17 +232,23 @@ class RequestIds:
         finally:
             if gone and not whole:  # the answer did not reach the client
                 status = _GONE
-            self._log_request(scope, status, time.perf_counter() - start)
+            self._log_request(scope, status, time.perf_counter() - start, span)
 
-    def _log_request(self, scope: Scope, status: int, seconds: float) -> None:
-        """Counts and logs a request that has ended."""
+    def _log_request(self, scope: Scope, status: int, seconds: float, span: Span) -> None:
+        """Counts, traces and logs a request that has ended."""
         state = scope["state"]
         # the route, not the path: what users write into paths must not be logged
         route = getattr(scope.get("route"), "path", "")
-        method = scope["method"] if scope["method"] in _METHODS else "other"
+        method = _method(scope)
+        end_request(span, method, route, status)
         self._metrics.requests.labels(method, route, str(status)).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
         request, name, ms = state["request_id"], getattr(state.get("user"), "name", "-"), 1000 * seconds
         known = fields(request=request, user=name, method=method, route=route, status=status, ms=round(ms, 1))
         what = (request, method, route or "-", status, ms, name)
         _log.info("%s %s %s %d in %.0f ms for %s", *what, extra=known)
+
+
+def _method(scope: Scope) -> str:
+    method: str = scope["method"]
+    return method if method in _METHODS else "other"

@@ -1,0 +1,131 @@
+"""Traces of OpenTelemetry: a span for each HTTP request, and in it for its waits, generations and calls.
+
+Without `--otel`, the package opentelemetry-api makes spans that nobody records; nothing is done in the steps
+of the engine in either case. Names follow OpenTelemetry's conventions for HTTP and for generative AI, as of
+semantic conventions 1.37. Spans have no texts: neither prompts nor answers nor arguments.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import propagate, trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from aicirt.contract.errors import AiciError
+
+if TYPE_CHECKING:
+    from pyaici.engines.engine import GenerationResult
+
+_tracer = trace.get_tracer("pyaici.server")
+
+
+@contextmanager
+def exporting(wanted: bool) -> Iterator[None]:
+    """Sends spans to an OTLP collector inside the block, as OpenTelemetry's variables of the environment say.
+
+    Raises AiciError if the packages are missing.
+    """
+    if not wanted:
+        yield
+        return
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ModuleNotFoundError as error:
+        raise AiciError(f"--otel needs the package {error.name}: pip install 'pyaici[otel]'") from None
+    named = Resource({"service.name": "aici"}).merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=Resource.create().merge(named))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    try:
+        yield
+    finally:
+        provider.shutdown()
+
+
+@contextmanager
+def request_span(method: str, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[Span]:
+    """Traces an HTTP request, in the trace that its `traceparent` names. The span is the current one."""
+    sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    attributes = {"http.request.method": method}
+    with _tracer.start_as_current_span(
+        method, propagate.extract(sent), SpanKind.SERVER, attributes, record_exception=False
+    ) as span:
+        yield span
+
+
+def end_request(span: Span, method: str, route: str, status: int) -> None:
+    """Writes how a request ended. `route`: "" if there is none."""
+    if route:
+        span.update_name(f"{method} {route}")
+        span.set_attribute("http.route", route)
+    span.set_attribute("http.response.status_code", status)
+    if status >= 500:
+        span.set_status(Status(StatusCode.ERROR))
+
+
+@contextmanager
+def generation_span(model: str, controller: str | None, options: dict[str, Any]) -> Iterator[Span]:
+    """Traces a generation. `options`: attributes after `gen_ai.request.`; None is left out."""
+    attributes = {f"gen_ai.request.{name}": value for name, value in options.items() if value is not None}
+    attributes |= {"gen_ai.operation.name": "text_completion", "gen_ai.provider.name": "aici"}
+    if controller is not None:
+        attributes["aici.controller"] = controller
+    attributes["gen_ai.request.model"] = model
+    span = _tracer.start_span(f"text_completion {model}", attributes=attributes)
+    try:
+        yield span
+    except Exception as error:
+        _fail(span, str(getattr(error, "code", None) or type(error).__name__))
+        raise
+    finally:
+        span.end()
+
+
+def end_generation(span: Span, results: Sequence[GenerationResult]) -> None:
+    """Writes how a generation ended; there are no results if it was cancelled."""
+    if not results:
+        span.set_attribute("gen_ai.response.finish_reasons", ["cancelled"])
+        return
+    span.set_attribute("gen_ai.response.finish_reasons", [result.reason.value for result in results])
+    span.set_attribute("gen_ai.usage.input_tokens", results[0].prompt_tokens)
+    span.set_attribute("gen_ai.usage.output_tokens", sum(one.sampled + one.forced for one in results))
+    first = results[0].first_token_seconds
+    if first == first:
+        span.set_attribute("aici.first_token_seconds", first)
+    for result in results:
+        if result.error is not None:
+            _fail(span, result.error.code)
+
+
+@contextmanager
+def part_of(span: Span | None, name: str) -> Iterator[None]:
+    """Traces a part of a generation, or of the HTTP request."""
+    with _tracer.start_span(name, None if span is None else trace.set_span_in_context(span)):
+        yield
+
+
+def call_span(span: Span, name: str, code: str, seconds: float) -> None:
+    """Traces a call of a generation's controller that has ended, with this code of an error or ""."""
+    end = time.time_ns()
+    attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
+    called = _tracer.start_span(
+        f"execute_tool {name}",
+        trace.set_span_in_context(span),
+        attributes=attributes,
+        start_time=end - int(seconds * 1e9),
+    )
+    if code:
+        _fail(called, code)
+    called.end(end)
+
+
+def _fail(span: Span, code: str) -> None:
+    span.set_attribute("error.type", code)
+    span.set_status(Status(StatusCode.ERROR))

@@ -1,0 +1,155 @@
+"""Traces: what a real OTLP receiver gets from a real server."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from lab.servers.tiny_model import make_tiny_model
+from lab.system.waiting import PATIENCE
+from tests.pyaici.server.serving import Serving
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+SCRIPT = (
+    'from aici import *\nasync def main():\n    await fixed(str(await call("secret_sum", [20001, 30002])))\n'
+)
+
+
+@dataclass
+class Receiver:
+    """Collects the spans that arrive."""
+
+    url: str = ""
+    spans: list[Any] = field(default_factory=list)
+    resources: list[Any] = field(default_factory=list)
+
+    def of_trace(self, trace: str, number: int) -> list[Any]:
+        """Returns the spans of a trace, when there are as many."""
+        until = time.monotonic() + PATIENCE
+        while len(found := [span for span in list(self.spans) if span.trace_id.hex() == trace]) < number:
+            assert time.monotonic() < until, found
+            time.sleep(0.02)
+        return found
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    received = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                received.resources.append(resource.resource)
+                for scope in resource.scope_spans:
+                    received.spans += scope.spans
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01])
+    thread.start()
+    try:
+        received.url = f"http://127.0.0.1:{server.server_address[1]}"
+        yield received
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def server(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("server")
+    model = make_tiny_model(folder / "tiny")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        patch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        patch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+        with Serving(
+            folder / "log", "--otel", "--requests-per-minute", "0", "--model", str(model)
+        ) as serving:
+            yield serving
+
+
+def attributes(span: Any) -> dict[str, Any]:
+    values = {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
+    return {
+        name: [part.string_value for part in value.values] if hasattr(value, "values") else value
+        for name, value in values.items()
+    }
+
+
+def test_a_request_is_traced_from_its_caller_to_its_calls(server: Serving, receiver: Receiver) -> None:
+    script = {"language": "python", "source": SCRIPT}
+    body = {"script": script, "prompt": "a private prompt", "seed": 7, "calls": [{"name": "secret_sum"}]}
+    head = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+    with server.client() as client, client.stream("POST", "/v1/run", json=body, headers=head) as run:
+        for line in run.iter_lines():
+            for call in json.loads(line.removeprefix("data: ") or "{}").get("calls", ()):
+                if call.get("name") == "secret_sum":
+                    answered = client.post(f"/v1/run/calls/{call['id']}", json={"value": 50003})
+                    assert answered.status_code == 200, answered.text
+    spans = {span.name: span for span in receiver.of_trace(TRACE, 5)}
+    assert set(spans) == {
+        "POST /v1/run",
+        "queue",
+        "prepare",
+        f"text_completion {model_name(server)}",
+        "execute_tool secret_sum",
+    }
+    request, generation = spans["POST /v1/run"], spans[f"text_completion {model_name(server)}"]
+    assert request.parent_span_id.hex() == PARENT
+    parents = {name: span.parent_span_id for name, span in spans.items()}
+    assert parents["queue"] == generation.parent_span_id == request.span_id
+    assert parents["prepare"] == parents["execute_tool secret_sum"] == generation.span_id
+    known = attributes(request)
+    assert (known["http.route"], known["http.response.status_code"]) == ("/v1/run", 200)
+    known = attributes(generation)
+    assert known["aici.controller"] == "pyctrl" and known["gen_ai.request.seed"] == 7
+    assert known["gen_ai.response.finish_reasons"] == ["stop"]
+    assert known["gen_ai.usage.input_tokens"] > 0 and known["gen_ai.usage.output_tokens"] > 0
+    for span in spans.values():
+        assert span.start_time_unix_nano <= span.end_time_unix_nano
+        for text in ("private", "20001", "50003"):
+            assert text not in str(span)
+    (resource,) = {str(one) for one in receiver.resources}
+    assert '"aici"' in resource and "deployment.environment.name" in resource
+
+
+def model_name(server: Serving) -> str:
+    with server.client() as client:
+        return str(client.get("/ready").json()["model"])
+
+
+def test_failures_have_their_code(server: Serving, receiver: Receiver) -> None:
+    trace = TRACE[::-1]
+    with server.client() as client:
+        head = {"traceparent": f"00-{trace}-{PARENT}-01"}
+        body = {"controller": "regex", "controller_arg": "[0-9", "prompt": "x"}
+        assert client.post("/v1/run", json=body, headers=head).status_code == 400
+    spans = {span.name.partition(" ")[0]: span for span in receiver.of_trace(trace, 3)}
+    assert attributes(spans["POST"])["http.response.status_code"] == 400
+    assert attributes(spans["text_completion"])["error.type"] == "argument"
+
+
+def test_a_request_without_a_trace_begins_one(server: Serving, receiver: Receiver) -> None:
+    with server.client() as client:
+        assert client.get("/health", headers={"traceparent": "00-nonsense"}).status_code == 200
+    until = time.monotonic() + PATIENCE
+    while not (found := [span for span in list(receiver.spans) if span.name == "GET /health"]):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert not found[0].parent_span_id
