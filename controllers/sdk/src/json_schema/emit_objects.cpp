@@ -82,7 +82,7 @@ bool Emitter::members(const Branch& branch, std::vector<std::string_view>* names
         if (met >> i & 1) whole.insert(whole.end(), branch.some[i].values.begin(), branch.some[i].values.end());
       const Expr inside = value(std::move(whole));
       if (inside != grammar_.never())
-        member.ways.emplace_back(met | by_name, grammar_.sequence({grammar_.literal(key), marks_.colon(), inside}));
+        member.ways.emplace_back(met | by_name, marks_.property(key, inside));
     }
     if (!member.ways.empty())
       out->push_back(std::move(member));
@@ -215,7 +215,7 @@ cfg::Expr Emitter::free_member(const Branch& branch, Free& free, Met open, Met m
     const Expr inside = value(std::move(goal));
     if (inside == grammar_.never()) continue;
     const Expr key = keys(like, names, free.names);
-    if (key != grammar_.never()) all.push_back(grammar_.sequence({key, marks_.colon(), inside}));
+    if (key != grammar_.never()) all.push_back(marks_.property(key, inside));
   }
   return made->second = grammar_.choice(all);
 }
@@ -340,17 +340,21 @@ cfg::Expr Emitter::object(const Branch& branch) {
                                       : counted(branch, members, others, names_differ);
   const Expr inside = grammar_.sequence({body, marks_.close_object()});
   if (body != grammar_.never())
-    all.push_back(grammar_.sequence({marks_.open_object(), names_differ ? different_items(inside) : inside}));
+    all.push_back(names_differ ? different_items("{", inside) : grammar_.sequence({marks_.open_object(), inside}));
   return grammar_.choice(all);
 }
 
 /// Returns one or more members with commas between them: in any order, or only the required ones in their order.
 cfg::Expr Emitter::in_any_order(const Branch& branch, const std::vector<Member>& members, Expr free, bool names_differ) {
-  cfg::AnyOrder order{.separator = marks_.comma(), .least = branch.min_properties, .most = branch.max_properties};
-  const auto add = [&](Expr expr, bool required, bool repeats) {
+  const auto declare = [&](Expr expr) {
     const cfg::Rule rule = grammar_.declare("property");
     grammar_.define(rule, expr);
-    order.parts.push_back({rule, required, repeats});
+    return rule;
+  };
+  cfg::AnyOrder order{
+      .separator = declare(marks_.comma()), .least = branch.min_properties, .most = branch.max_properties};
+  const auto add = [&](Expr expr, bool required, bool repeats) {
+    order.parts.push_back({declare(expr), required, repeats});
   };
   for (const Member& member : members) add(member.ways[0].second, member.required, false);
   if (free != grammar_.never()) add(free, false, true);
