@@ -56,6 +56,7 @@ SCHEMAS = [
         "required": ["né", "na", "日本語"],
         "additionalProperties": {"type": "integer"},
     },
+    {"type": "array", "items": {"type": "string", "minLength": 17}},
 ]
 
 
@@ -85,7 +86,7 @@ def accepts(guest: Guest, text: str) -> bool:
     return mid.verb == STOP or EOS in mid.allowed
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=["any", "person", "recursive", "names"])
+@pytest.mark.parametrize("schema", SCHEMAS, ids=["any", "person", "recursive", "names", "lengths"])
 @pytest.mark.parametrize("seed", range(3))
 def test_masks(start: Callable[[Any], Guest], engine: Engine, vocab: Vocab, schema: Any, seed: int) -> None:
     """Along random texts, the mask has exactly the tokens after which the text can be completed."""

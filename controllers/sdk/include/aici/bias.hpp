@@ -202,6 +202,23 @@ class Walk {
     run(node, node + node->subtree_size(), start, on_exit);
   }
 
+  /// Adds the tokens at and below joined exits, where the state above them is `state`.
+  void joined(const JoinedExits& exits, State state) {
+    stack_[0].state = state;
+    const JoinedExits::Node* const end = exits.nodes.data() + exits.nodes.size();
+    for (const JoinedExits::Node* node = exits.nodes.data(); node != end;) {
+      if (!try_append(f_, stack_[node->depth - 1u].state, node->byte, &stack_[node->depth].state)) {
+        node += node->subtree_size;
+        continue;
+      }
+      for (std::uint32_t i = node->first; i < (node + 1)->first; i++) {
+        const TokenId token = exits.tokens[i];
+        bits_[token >> 5] |= 1u << (token & 31);
+      }
+      node++;
+    }
+  }
+
   /// Removes the tokens with which a text begins from where `state` and the text before do not allow it.
   void check(State state, std::string_view text) {
     const TrieNode* node = vocab_.nodes();
@@ -396,9 +413,6 @@ std::vector<Exit> walk_inner(F& f, std::uint32_t inner, TokenSet& out) {
   return exits;
 }
 
-template <HasInner F, class Visit>
-void visit_inner(F& f, std::uint32_t inner, TokenSet& out, Visit visit);
-
 /// Calls `redo(child, inner)` for the nodes below `parent` at which the text after `inner` begins to differ from that
 /// after `similar`. Known names that share their first letters with tokens differ only after these letters.
 template <HasSimilar Inside, class Redo>
@@ -416,60 +430,46 @@ void each_difference(Inside& inside, const TrieNode* parent, std::uint32_t inner
   }
 }
 
-/// As `walk_inner`, but walks only below the nodes at which the state differs from a state `similar` to it.
-template <HasInner F>
-std::vector<Exit> patch_inner(F& f, std::uint32_t inner, std::uint32_t similar, const ByteSet& differ, TokenSet& out) {
-  std::vector<Exit> exits, all;
-  visit_inner(f, similar, out, [&](const Exit& exit) { all.push_back(exit); });
-  const Vocabulary& vocab = vocabulary();
-  typename F::Inner inside = f.inside();
-  Walk<typename F::Inner> walk(inside, out.data());
-  auto exit = all.begin();
-  each_difference(inside, vocab.nodes(), inner, similar, differ, [&](const TrieNode* node, std::uint32_t above) {
-    const auto number = static_cast<std::uint32_t>(node - vocab.nodes());
-    for (; exit != all.end() && exit->node < number; exit++) exits.push_back(*exit);
-    while (exit != all.end() && exit->node < number + node->subtree_size()) exit++;
-    drop_subtree(vocab.order(), *node, out.data());
-    walk.below(node, above, add_to(exits));
-  });
-  exits.insert(exits.end(), exit, all.end());
-  f.inner_masks().put(inner, out, exits);
-  return exits;
-}
-
-/// Sets `out` to the mask within an inner state and caches it. Returns the exits, in the order of their nodes.
-template <HasInner F>
-std::vector<Exit> find_inner(F& f, std::uint32_t inner, TokenSet& out) {
-  typename F::Inner inside = f.inside();
-  if constexpr (HasSimilar<typename F::Inner>) {
-    ByteSet differ;
-    if (const std::uint32_t similar = inside.similar(inner, differ); similar != 0)
-      return patch_inner(f, inner, similar, differ, out);
-  }
-  return walk_inner(f, inner, out);
-}
-
-/// As `visit_inner`, for a state that is its own twin.
-template <HasInner F, class Visit>
-void visit_twin(F& f, std::uint32_t inner, TokenSet& out, Visit visit) {
-  if (f.inner_masks().find(inner, out, visit)) return;
-  for (const Exit& exit : find_inner(f, inner, out)) visit(exit);
-}
-
 /// Returns whether a text below a node, including the node's byte, may have more than this number of characters.
 inline bool may_exceed(const TrieNode& node, std::uint32_t characters) {
   const bool multibyte = (node.signature & ~(kWellFormedUtf8 | kOtherBytes)) == 0;
   return node.height() > (multibyte ? 2 * characters : characters);
 }
 
+/// Returns the inner state in front of a node, from `inner` on; 0 if it leaves before.
+template <class Inside>
+std::uint32_t state_above(Inside& inside, std::uint32_t inner, const TrieNode& node) {
+  for (const char byte : text_above(node)) {
+    inner = inside.append(inner, static_cast<std::uint8_t>(byte));
+    if (inside.dead(inner) || inside.leaves(inner)) return 0;
+  }
+  return inner;
+}
+
 /// As `visit_inner`, from the mask of a twin for texts of up to `length` characters. Only longer tokens are looked at,
 /// and the states at exits are found anew.
 template <HasInner F, class Visit>
 void visit_by_twin(F& f, std::uint32_t inner, std::uint32_t twin, std::uint32_t length, TokenSet& out, Visit visit) {
-  std::vector<Exit> exits;
-  visit_twin(f, twin, out, [&](const Exit& exit) { exits.push_back(exit); });
   const Vocabulary& vocab = vocabulary();
   typename F::Inner inside = f.inside();
+  std::vector<Exit> exits;
+  const auto collect = [&](const Exit& exit) { exits.push_back(exit); };
+  bool known = false;
+  if constexpr (std::invocable<Visit, const JoinedExits&>)
+    if (length == kUnlimited) {
+      // equal states of the twin are equal states here
+      const auto visit_joined = [&](const auto& exit) {
+        if constexpr (std::is_same_v<decltype(exit), const Exit&>) {
+          exits.push_back(exit);
+        } else {
+          JoinedExits here = exit;
+          here.any.above = state_above(inside, inner, vocab.nodes()[exit.any.node]);
+          if (here.any.above != 0) visit(here);
+        }
+      };
+      known = f.inner_masks().find(twin, out, visit_joined);
+    }
+  if (!known && !f.inner_masks().find(twin, out, collect)) exits = walk_inner(f, twin, out);
   // along the path to a node: the states, and how many characters may follow
   std::uint32_t states[kMaxDepth + 1] = {inner}, rooms[kMaxDepth + 1] = {length};
   const TrieNode* const end = vocab.nodes() + vocab.num_nodes();
@@ -489,27 +489,39 @@ void visit_by_twin(F& f, std::uint32_t inner, std::uint32_t twin, std::uint32_t 
   }
   for (const Exit& exit : exits) {
     const TrieNode& node = vocab.nodes()[exit.node];
-    std::uint32_t above = inner;
-    for (const char byte : text_above(node)) {
-      above = inside.append(above, static_cast<std::uint8_t>(byte));
-      if (inside.dead(above) || inside.leaves(above)) break;
-    }
-    if (!inside.dead(above) && !inside.leaves(above) && inside.leaves(inside.append(above, node.byte())))
-      visit(Exit{exit.node, above});
+    const std::uint32_t above = state_above(inside, inner, node);
+    if (above != 0 && inside.leaves(inside.append(above, node.byte()))) visit(Exit{exit.node, above});
   }
 }
 
-/// Sets `out` to the mask within an inner state and calls `visit` for each exit.
+/// Sets `out` to the mask within an inner state and calls `visit` for each exit, which may add the tokens below it. From a
+/// similar state, walks only below the nodes at which the two differ.
 template <HasInner F, class Visit>
 void visit_inner(F& f, std::uint32_t inner, TokenSet& out, Visit visit) {
+  typename F::Inner inside = f.inside();
   if constexpr (HasTwin<typename F::Inner>) {
     std::uint32_t length = kUnlimited;
-    if (const std::uint32_t twin = f.inside().twin(inner, &length); twin != inner) {
-      visit_by_twin(f, inner, twin, length, out, visit);
+    if (const std::uint32_t twin = inside.twin(inner, &length); twin != inner)
+      return visit_by_twin(f, inner, twin, length, out, visit);
+  }
+  if (f.inner_masks().find(inner, out, visit)) return;
+  if constexpr (HasSimilar<typename F::Inner>) {
+    static_assert(!HasRestart<F>, "`visit` adds tokens to `out` only");
+    ByteSet differ;
+    if (const std::uint32_t similar = inside.similar(inner, differ); similar != 0) {
+      visit_inner(f, similar, out, visit);
+      const Vocabulary& vocab = vocabulary();
+      Walk<typename F::Inner> walk(inside, out.data());
+      each_difference(inside, vocab.nodes(), inner, similar, differ, [&](const TrieNode* node, std::uint32_t above) {
+        drop_subtree(vocab.order(), *node, out.data());
+        std::vector<Exit> exits;
+        walk.below(node, above, add_to(exits));
+        for (const Exit& exit : exits) visit(exit);
+      });
       return;
     }
   }
-  visit_twin(f, inner, out, visit);
+  for (const Exit& exit : walk_inner(f, inner, out)) visit(exit);
 }
 
 /// Adds the tokens below a node, before which the text is appended to `state`.
@@ -543,14 +555,18 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
     inner = f.inner(state);
     const TrieNode* const nodes = vocabulary().nodes();
     std::vector<Exit> large;
-    const auto visit = [&](const Exit& exit) {
-      const TrieNode* node = nodes + exit.node;
-      if constexpr (HasRestart<F>)
-        if (node->depth() == 1 && (node + node->subtree_size())->first() - node->first() > out.size_in_words()) {
-          large.push_back(exit);
-          return;
-        }
-      walk.below(node, f.outer(state, exit.above), detail::kNoExits);
+    const auto visit = [&]<class E>(const E& exit) {
+      if constexpr (std::is_same_v<E, JoinedExits>) {
+        walk.joined(exit, f.outer(state, exit.any.above));
+      } else {
+        const TrieNode* node = nodes + exit.node;
+        if constexpr (HasRestart<F>)
+          if (node->depth() == 1 && (node + node->subtree_size())->first() - node->first() > out.size_in_words()) {
+            large.push_back(exit);
+            return;
+          }
+        walk.below(node, f.outer(state, exit.above), detail::kNoExits);
+      }
     };
     bool by_text = false;
     if constexpr (HasDoubts<F>)

@@ -148,7 +148,7 @@ void Derivation::each_next(Expr expr, std::uint32_t dot, Visit visit) const {
       break;
     case Kind::kAnyOrder: {
       const AnyOrder& order = grammar_.order(node.a);
-      if (dot == 1) visit(order.separator, 0);
+      if (dot == 1) visit(grammar_.body(order.separator), 0);
       for (std::size_t i = 0; dot == 0 && i < order.parts.size(); i++) visit(grammar_.body(order.parts[i].rule), 1);
       break;
     }

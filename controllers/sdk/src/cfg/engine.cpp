@@ -12,8 +12,14 @@
 
 namespace aici::cfg {
 
-Engine::Engine(Grammar grammar, const Limits& limits)
-    : grammar_(std::move(grammar)), limits_(limits), scanner_(&grammar_.terminals()), well_formed_(grammar_.terminals().well_formed()) {
+Engine::Engine(Grammar grammar, const Limits& limits) : Engine(grammar.take_known(), std::move(grammar), limits) {}
+
+Engine::Engine(std::shared_ptr<KnownTerminals> known, Grammar&& grammar, const Limits& limits)
+    : grammar_(std::move(grammar)),
+      limits_(limits),
+      scanner_(known ? Scanner(std::move(known->scanner), &grammar_.terminals()) : Scanner(&grammar_.terminals())),
+      well_formed_(grammar_.terminals().well_formed()) {
+  if (known) inner_masks_ = std::move(known->inner_masks);
   begin_plain();
   constexpr std::size_t kUsual = 8192;
   rows_.reserve(), readings_.reserve(kUsual), several_.reserve(kUsual / 8);
@@ -26,6 +32,11 @@ const char* Engine::start(Rule rule) {
   if (!grammar_.ignored().empty()) find_blank();
   initial_ = begin(columns_->initial());
   return failure();
+}
+
+Grammar Engine::take_terminals() {
+  grammar_.forget_rules(std::make_shared<KnownTerminals>(std::move(scanner_), std::move(inner_masks_)));
+  return std::move(grammar_);
 }
 
 /// A byte that continues no terminal makes the text invalid, unless a lexeme may end before it.
@@ -354,11 +365,18 @@ class Characters {
 
 }  // namespace
 
-/// Finds the nodes at which rare characters end, by one pass over the nodes that have bytes from 0x80 on below them.
+/// Finds the nodes at which rare characters end, by one pass over the nodes that have bytes from 0x80 on below them. Keeps
+/// the last ones: most patterns have the same rare characters.
 void Engine::find_rare_nodes() {
+  [[clang::no_destroy]] static constinit std::vector<std::uint32_t> last, last_nodes;
   rare_known_ = true;
-  if (grammar_.terminals().rare_characters().empty()) return;
-  const Characters rare(grammar_.terminals().rare_characters());
+  const std::vector<std::uint32_t>& characters = grammar_.terminals().rare_characters();
+  if (characters.empty()) return;
+  if (characters == last) {
+    rare_nodes_ = last_nodes;
+    return;
+  }
+  const Characters rare(characters);
   const Vocabulary& vocab = vocabulary();
   std::uint32_t path[256] = {};  // the bytes of the character that a node is in
   const TrieNode* const nodes = vocab.nodes();
@@ -374,6 +392,7 @@ void Engine::find_rare_nodes() {
     if (rare.has(number)) rare_nodes_.push_back(i);
     i++;
   }
+  last = characters, last_nodes = rare_nodes_;
 }
 
 std::optional<Parser> Parser::make(Grammar grammar, Rule start, std::string* problem, const Limits& limits) {

@@ -11,7 +11,11 @@ namespace aici::cfg {
 
 using Kind = Grammar::Node::Kind;
 
-Grammar::Grammar(Lexemes lexemes) : lexemes_(lexemes) {
+Grammar::Grammar(Lexemes lexemes) : lexemes_(lexemes) { forget_rules(nullptr); }
+
+void Grammar::forget_rules(std::shared_ptr<KnownTerminals> known) {
+  known_ = std::move(known);
+  nodes_.clear(), ids_.clear(), rules_.clear(), orders_.clear(), captured_.clear(), ignored_.clear(), tokens_.clear();
   add({Kind::kEmpty});
   add({Kind::kNever});
 }
@@ -58,7 +62,8 @@ void Grammar::set_temperature(Expr expr, float temperature) {
 Expr Grammar::regex(std::shared_ptr<regex::Regex> regex) {
   const bool may_be_empty = regex->accepting(regex->initial());
   if (regex->ended(regex->initial())) return may_be_empty ? kEmpty : kNever;
-  const Expr made = terminal(terminals_.add_regex(std::move(regex), false));
+  const std::optional<Terminal> known = terminals_.find(*regex, lexemes_);
+  const Expr made = terminal(known ? *known : terminals_.add_regex(std::move(regex), false));
   return may_be_empty ? optional(made) : made;
 }
 

@@ -61,8 +61,10 @@ const char* Network::build(const Grammar& grammar, Rule start, const Limits& lim
       entries_[called] = kNowhere;
       left.push_back(called);
     };
-    for (std::size_t i = orders; i < parts_.size(); i++)
+    for (std::size_t i = orders; i < parts_.size(); i++) {
+      need(parts_[i].separator);
       for (const AnyOrder::Part& part : parts_[i].parts) need(part.rule);
+    }
     for (std::size_t i = before; i < places_.size(); i++)
       if (places_[i].kind == Node::Kind::kCall) need(places_[i].label);
   }
@@ -161,7 +163,6 @@ Place Network::build(Expr expr, Place next, std::uint32_t depth) {
       const std::optional<AnyOrder> order = grammar_->possible(grammar_->order(node.a), productive_);
       if (!order) return kNowhere;
       parts_.push_back(*order);
-      parts_.back().separator = grammar_->node(order->separator).a;
       orders_.push_back({static_cast<std::uint32_t>(parts_.size() - 1), next});
       return add_set(Node::Kind::kBeforePart, static_cast<std::uint32_t>(orders_.size() - 1), order->none(), longest_);
     }
@@ -171,6 +172,10 @@ Place Network::build(Expr expr, Place next, std::uint32_t depth) {
       return next;
     }
     case Kind::kChoice: {
+      if (grammar_->node(node.a).kind != Kind::kChoice && grammar_->node(node.b).kind != Kind::kChoice) {  // the usual case
+        const Place last = build(node.b, next, depth + 1);
+        return split(build(node.a, next, depth + 1), last);
+      }
       const std::vector<Expr> parts = parts_of(*grammar_, expr, Kind::kChoice);
       Place all = kNowhere;
       for (std::size_t i = parts.size(); i-- > 0;) all = split(build(parts[i], next, depth + 1), all);
@@ -271,7 +276,7 @@ void Network::find_exits(Place place) {
           more = order.add(part, &after);
         }
         if (more)
-          terminals.push_back({order.separator, add_set(Node::Kind::kBeforePart, node.label, before, node.longest)});
+          calls.push_back({order.separator, add_set(Node::Kind::kBeforePart, node.label, before, node.longest)});
         break;
       }
     }

@@ -25,6 +25,12 @@ Terminal Terminals::add_regex(std::shared_ptr<regex::Regex> regex, bool early) {
   all_.emplace_back(Pattern{std::move(regex), early});
   return static_cast<Terminal>(all_.size() - 1);
 }
+std::optional<Terminal> Terminals::find(const regex::Regex& regex, Lexemes lexemes) const {
+  const auto found = first_of_regex_.find(&regex);
+  if (found == first_of_regex_.end() || !std::holds_alternative<Pattern>(all_[found->second])) return std::nullopt;
+  const bool same = longest(found->second) == (lexemes == Lexemes::kLongest) && temperature(found->second) == 0;
+  return same ? std::optional(found->second) : std::nullopt;
+}
 Terminal Terminals::add_substring(Substrings substrings) {
   all_.emplace_back(std::move(substrings));
   return static_cast<Terminal>(all_.size() - 1);
@@ -391,7 +397,9 @@ std::uint32_t Counted::room(std::uint32_t count) const {
 
 std::uint32_t Counted::free_length(State state) const {
   const std::uint32_t count = count_of(state);
-  return count >= least_ || shape_->closes ? room(count) : 0;
+  if (count >= least_) return room(count);
+  // states differ by their counts, so not all is equal that a state of the pattern allows
+  return shape_->closes ? std::min(room(count), kUnlimited - 1) : 0;
 }
 
 Signature Counted::loop_signature(State state, std::uint32_t* length) const {

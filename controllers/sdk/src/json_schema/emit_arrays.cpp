@@ -80,12 +80,13 @@ cfg::Expr Emitter::array(const Branch& branch) {
   return branch.contains.empty() ? plain_array(branch) : counted_array(branch);
 }
 
-/// Returns those texts of an array or object, from after its opening bracket, whose items or names differ.
-cfg::Expr Emitter::different_items(Expr text) {
+/// Returns those texts of an array or object whose items or names differ. `text` is what follows the opening bracket.
+cfg::Expr Emitter::different_items(std::string_view bracket, Expr text) {
   const cfg::Rule rule = grammar_.declare("different items");
   grammar_.define(rule, text);
   grammar_.make_items_differ(rule);
-  return grammar_.call(rule);
+  const Expr open = grammar_.literal(bracket), call = grammar_.call(rule);
+  return grammar_.choice({grammar_.sequence({open, call}), grammar_.sequence({open, marks_.blanks(), call})});
 }
 
 /// Returns whether an array whose items differ can be completed after any item.
@@ -170,7 +171,7 @@ cfg::Expr Emitter::plain_array(const Branch& branch) {
   if (least == 0) all.push_back(marks_.empty_array());
   const Expr inside = grammar_.sequence({fixed > 0 ? first[0] : rest, tail, marks_.close_array()});
   const bool differ = branch.unique != kNone && most > 1;
-  if (most > 0) all.push_back(grammar_.sequence({marks_.open_array(), differ ? different_items(inside) : inside}));
+  if (most > 0) all.push_back(differ ? different_items("[", inside) : grammar_.sequence({marks_.open_array(), inside}));
   return grammar_.choice(all);
 }
 
@@ -238,7 +239,7 @@ cfg::Expr Emitter::counted_array(const Branch& branch) {
   for (const Branch::Contains& one : branch.contains) none = none && one.min == 0;
   const Expr inside = grammar_.sequence({body, marks_.close_array()});
   const bool differ = branch.unique != kNone && branch.max_items > 1;
-  const Expr some = grammar_.sequence({marks_.open_array(), differ ? different_items(inside) : inside});
+  const Expr some = differ ? different_items("[", inside) : grammar_.sequence({marks_.open_array(), inside});
   return none ? grammar_.choice({marks_.empty_array(), some}) : some;
 }
 

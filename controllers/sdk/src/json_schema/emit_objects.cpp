@@ -79,7 +79,7 @@ bool Emitter::members(const Branch& branch, std::vector<std::string_view>* names
         if (met >> i & 1) whole.insert(whole.end(), branch.some[i].values.begin(), branch.some[i].values.end());
       const Expr inside = value(std::move(whole));
       if (inside != grammar_.never())
-        member.ways.emplace_back(met | by_name, grammar_.sequence({grammar_.literal(key), marks_.colon(), inside}));
+        member.ways.emplace_back(met | by_name, marks_.property(key, inside));
     }
     if (!member.ways.empty())
       out->push_back(std::move(member));
@@ -212,7 +212,7 @@ cfg::Expr Emitter::free_member(const Branch& branch, Free& free, Met open, Met m
     const Expr inside = value(std::move(goal));
     if (inside == grammar_.never()) continue;
     const Expr key = keys(like, names, free.names);
-    if (key != grammar_.never()) all.push_back(grammar_.sequence({key, marks_.colon(), inside}));
+    if (key != grammar_.never()) all.push_back(marks_.property(key, inside));
   }
   return made->second = grammar_.choice(all);
 }
@@ -341,7 +341,7 @@ cfg::Expr Emitter::object(const Branch& branch) {
     body = grammar_.choice({body, in_order()});
   const Expr inside = grammar_.sequence({body, marks_.close_object()});
   if (body != grammar_.never())
-    all.push_back(grammar_.sequence({marks_.open_object(), names_differ ? different_items(inside) : inside}));
+    all.push_back(names_differ ? different_items("{", inside) : grammar_.sequence({marks_.open_object(), inside}));
   return grammar_.choice(all);
 }
 
@@ -366,11 +366,15 @@ bool Emitter::reorder(const Branch& branch, std::vector<Member>* members) {
 
 /// Returns one or more members with commas between them: in any order, or only the required ones in their order.
 cfg::Expr Emitter::in_any_order(const Branch& branch, const std::vector<Member>& members, Expr free, bool names_differ) {
-  cfg::AnyOrder order{.separator = marks_.comma(), .least = branch.min_properties, .most = branch.max_properties};
-  const auto add = [&](Expr expr, bool required, bool repeats) {
+  const auto declare = [&](Expr expr) {
     const auto [known, added] = property_rules_.try_emplace(expr);
     if (added) grammar_.define(known->second = grammar_.declare("property"), expr);
-    order.parts.push_back({known->second, required, repeats});
+    return known->second;
+  };
+  cfg::AnyOrder order{
+      .separator = declare(marks_.comma()), .least = branch.min_properties, .most = branch.max_properties};
+  const auto add = [&](Expr expr, bool required, bool repeats) {
+    order.parts.push_back({declare(expr), required, repeats});
   };
   for (const Member& member : members) add(member.ways[0].second, member.required, false);
   if (free != grammar_.never()) add(free, false, true);

@@ -12,29 +12,39 @@ namespace {
 
 /// Maximum number of copies of an expression in a sequence; for more copies, rules are made.
 constexpr std::uint32_t kWrittenOut = 32;
-/// Nothing, a space, or a line break with indentation.
-constexpr std::string_view kBlanks = "(?: |\\n[ \\t]{0,40})?";
+/// A space, or a line break with indentation.
+constexpr std::string_view kBlanks = "(?: |\\n[ \\t]{0,40})";
 
 }  // namespace
 
-cfg::Expr Marks::mark(std::size_t number, std::initializer_list<std::string_view> pattern, std::string_view plain) {
-  std::optional<cfg::Expr>& made = made_[number];
-  if (made) return *made;
-  if (whitespace_ != Whitespace::kFlexible) return *(made = grammar_.literal(plain));
-  std::string whole, problem;
-  for (const std::string_view part : pattern) whole += part;
+cfg::Expr Marks::blanks() {
+  if (whitespace_ != Whitespace::kFlexible) return grammar_.never();
   bool empty = false;
-  return *(made = grammar_.regex(Strings::compile(whole, &empty, &problem)));
+  std::string problem;
+  if (!blanks_) blanks_ = grammar_.regex(Strings::compile(kBlanks, &empty, &problem));
+  return *blanks_;
 }
 
-cfg::Expr Marks::comma() { return mark(0, {",", kBlanks}, whitespace_ == Whitespace::kSpaced ? ", " : ","); }
-cfg::Expr Marks::colon() { return mark(1, {": ?"}, whitespace_ == Whitespace::kSpaced ? ": " : ":"); }
-cfg::Expr Marks::open_array() { return mark(2, {"\\[", kBlanks}, "["); }
-cfg::Expr Marks::close_array() { return mark(3, {kBlanks, "\\]"}, "]"); }
-cfg::Expr Marks::empty_array() { return mark(4, {"\\[", kBlanks, "\\]"}, "[]"); }
-cfg::Expr Marks::open_object() { return mark(5, {"\\{", kBlanks}, "{"); }
-cfg::Expr Marks::close_object() { return mark(6, {kBlanks, "\\}"}, "}"); }
-cfg::Expr Marks::empty_object() { return mark(7, {"\\{", kBlanks, "\\}"}, "{}"); }
+cfg::Expr Marks::comma() {
+  const std::string_view text = whitespace_ == Whitespace::kSpaced ? ", " : ",";
+  if (!comma_) comma_ = grammar_.sequence({grammar_.literal(text), grammar_.optional(blanks())});
+  return *comma_;
+}
+
+cfg::Expr Marks::space() {
+  if (space_) return *space_;
+  space_ = whitespace_ == Whitespace::kCompact ? grammar_.empty() : grammar_.literal(" ");
+  if (whitespace_ == Whitespace::kFlexible) space_ = grammar_.optional(*space_);
+  return *space_;
+}
+
+cfg::Expr Marks::property(const std::string& name, cfg::Expr value) {
+  return grammar_.sequence({grammar_.literal(name + ":"), space(), value});
+}
+
+cfg::Expr Marks::property(cfg::Expr name, cfg::Expr value) {
+  return grammar_.sequence({name, grammar_.literal(":"), space(), value});
+}
 
 cfg::Expr Emitter::run() {
   if (plain_ && !only_strings(expander_.use(expander_.simplify(expander_.whole())))) {
@@ -180,7 +190,7 @@ cfg::Expr Emitter::literal(Value value, std::uint32_t depth) {
         const Value member = document_.child(value, i);
         text.clear();
         append_json_string(document_.name(member), &text);
-        parts.push_back(grammar_.sequence({grammar_.literal(text), marks_.colon(), literal(member, depth + 1)}));
+        parts.push_back(marks_.property(text, literal(member, depth + 1)));
       }
       return joined(parts, marks_.open_object(), marks_.close_object(), marks_.empty_object());
   }

@@ -1,7 +1,6 @@
 // emitter.hpp - emits goals as rules of a grammar.
 #pragma once
 
-#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,27 +13,32 @@
 
 namespace aici::json_schema {
 
-/// The punctuation of JSON with optional blanks around it. Each expression is made when it is first needed.
+/// The punctuation of JSON with optional blanks around it. The blanks are a terminal of their own, whose states all places
+/// share.
 class Marks {
  public:
   Marks(cfg::Grammar& grammar, Whitespace whitespace) : grammar_(grammar), whitespace_(whitespace) {}
 
   cfg::Expr comma();
-  cfg::Expr colon();
-  cfg::Expr open_array();
-  cfg::Expr close_array();
-  cfg::Expr empty_array();
-  cfg::Expr open_object();
-  cfg::Expr close_object();
-  cfg::Expr empty_object();
+  /// A property: its name in JSON, a colon and its value.
+  cfg::Expr property(const std::string& name, cfg::Expr value);
+  cfg::Expr property(cfg::Expr name, cfg::Expr value);
+  cfg::Expr open_array() { return grammar_.sequence({grammar_.literal("["), grammar_.optional(blanks())}); }
+  cfg::Expr close_array() { return grammar_.sequence({grammar_.optional(blanks()), grammar_.literal("]")}); }
+  cfg::Expr empty_array() { return grammar_.sequence({open_array(), grammar_.literal("]")}); }
+  cfg::Expr open_object() { return grammar_.sequence({grammar_.literal("{"), grammar_.optional(blanks())}); }
+  cfg::Expr close_object() { return grammar_.sequence({grammar_.optional(blanks()), grammar_.literal("}")}); }
+  cfg::Expr empty_object() { return grammar_.sequence({open_object(), grammar_.literal("}")}); }
+  /// At least one blank, or never.
+  cfg::Expr blanks();
 
  private:
-  /// `plain` is the text without optional blanks.
-  cfg::Expr mark(std::size_t number, std::initializer_list<std::string_view> pattern, std::string_view plain);
+  /// After a colon.
+  cfg::Expr space();
 
   cfg::Grammar& grammar_;
   Whitespace whitespace_;
-  std::optional<cfg::Expr> made_[8];
+  std::optional<cfg::Expr> blanks_, comma_, space_;
 };
 
 class Emitter {
@@ -102,7 +106,7 @@ class Emitter {
   Expr plain_array(const Branch& branch);
   Expr counted_array(const Branch& branch);
   std::optional<Expr> array_of_few_values(const Branch& branch);
-  Expr different_items(Expr text);
+  Expr different_items(std::string_view bracket, Expr text);
   bool can_always_end(const Branch& branch);
   bool has_many(const Goal& goal, std::uint32_t least, std::uint32_t levels);
   bool has_many_strings(const Branch& branch, std::uint64_t least);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "aici/bias.hpp"
 #include "aici/cfg/grammar.hpp"
 #include "aici/host.hpp"
 #include "aici/json_schema/make.hpp"
@@ -61,7 +63,31 @@ std::optional<Whitespace> whitespace_named(std::string_view name) {
   return std::nullopt;
 }
 
-void prepare(void (*use)()) { Strings::prepare(use); }
+namespace {
+
+/// The terminals that `prepare` has kept.
+std::optional<cfg::Grammar>& prepared() {
+  [[clang::no_destroy]] static std::optional<cfg::Grammar> grammar;
+  return grammar;
+}
+
+}  // namespace
+
+void prepare(std::string_view schema, std::string_view text) {
+  std::vector<Problem> problems;
+  make_or_fail(R"({"pattern": "."})", {}, &problems);  // finds the nodes of rare characters
+  Strings::keep_compiled(true);
+  cfg::Parser parser = make_or_fail(schema, {}, &problems);
+  Strings::keep_compiled(false);
+  TokenSet mask;
+  cfg::Parser::State state = parser.initial();
+  for (const char c : text) {
+    compute_bias(parser, state, mask);
+    state = parser.append(state, static_cast<std::uint8_t>(c));
+  }
+  parser.inner_masks().keep();
+  prepared() = std::move(parser).terminals();
+}
 
 cfg::Parser make_or_fail(std::string_view schema, const Options& options, std::vector<Problem>* not_enforced) {
   Document document;
@@ -71,7 +97,7 @@ cfg::Parser make_or_fail(std::string_view schema, const Options& options, std::v
 }
 
 cfg::Parser make_or_fail(const Document& schema, const Options& options, std::vector<Problem>* not_enforced) {
-  cfg::Grammar grammar;
+  cfg::Grammar grammar = std::exchange(prepared(), std::nullopt).value_or(cfg::Grammar());
   std::vector<Problem> problems;
   const cfg::Expr all = add_schema(grammar, schema, options, &problems);
   if (all == grammar.never()) {

@@ -210,11 +210,7 @@ std::uint32_t length(std::string_view text) {
   return characters;
 }
 
-void Strings::prepare(void (*use)()) {
-  preparing = true;
-  use();
-  preparing = false;
-}
+void Strings::keep_compiled(bool keep) { preparing = keep; }
 
 std::shared_ptr<regex::Regex> Strings::compile(std::string_view pattern, bool* empty, std::string* problem) {
   *empty = false;

@@ -138,8 +138,9 @@ class Strings {
                                    std::string* problem);
   /// Compiles a pattern; returns null if it is too large or `empty`: matches nothing.
   static std::shared_ptr<regex::Regex> compile(std::string_view pattern, bool* empty, std::string* problem);
-  /// Keeps the automata of all patterns that `use` compiles; later, `compile` returns each of them once.
-  static void prepare(void (*use)());
+  /// Sets whether the automata of patterns are kept that are compiled from now on. Later, `compile` returns each of them
+  /// once.
+  static void keep_compiled(bool keep);
 
  private:
   struct Known {

@@ -238,13 +238,13 @@ void AnswerCache::drop_oldest() {
   entries_.pop_back();
 }
 
-const std::vector<Exit>* InnerMasks::load(std::uint32_t inner, TokenSet& out) {
+const InnerMasks::Known* InnerMasks::load(std::uint32_t inner, TokenSet& out) {
   for (const Known& known : known_) {
     if (known.inner != inner) continue;
     const Answer* answer = masks_.find(inner, out);
     if (answer == nullptr) return nullptr;
     if (answer->words.data() != out.data()) std::memcpy(out.data(), answer->words.data(), answer->words.size_bytes());
-    return &known.exits;
+    return &known;
   }
   return nullptr;
 }
@@ -255,6 +255,52 @@ void InnerMasks::put(std::uint32_t inner, const TokenSet& mask, std::vector<Exit
   std::erase_if(known_, [&](const Known& known) { return known.inner == inner; });
   known_.push_back({inner, std::move(exits)});
   masks_.put(inner, {Answer::Kind::mask, mask.words()});
+}
+
+void InnerMasks::keep() {
+  masks_.keep(kKeptWhole, scratch());
+  for (Known& known : known_) known.join();
+}
+
+void InnerMasks::Known::join() {
+  // where more follows, as after a blank, the walk skips most of it
+  constexpr std::size_t kMaxNodes = 8192;
+  const TrieNode* const all = vocabulary().nodes();
+  std::size_t size = 0;
+  for (const Exit& exit : exits) size += all[exit.node].subtree_size();
+  if (size > kMaxNodes) return;
+  const auto key = [&](const Exit& exit) { return std::pair(exit.above, all[exit.node].byte()); };
+  std::ranges::stable_sort(exits, {}, key);
+  std::vector<std::pair<Exit, std::size_t>> begins;
+  for (std::size_t first = 0, end = 0; first < exits.size(); first = end) {
+    std::vector<const TrieNode*> same;
+    for (; end < exits.size() && key(exits[end]) == key(exits[first]); end++) same.push_back(all + exits[end].node);
+    if (begins.empty() || begins.back().first.above != exits[first].above) begins.emplace_back(exits[first], nodes.size());
+    join(same, 1);
+  }
+  begins.emplace_back(Exit{}, nodes.size());
+  nodes.push_back({static_cast<std::uint32_t>(tokens.size()), 0, 0, 0});
+  for (std::size_t i = 0; i + 1 < begins.size(); i++)
+    joined.push_back({begins[i].first, std::span(nodes).subspan(begins[i].second, begins[i + 1].second - begins[i].second),
+                      tokens.data()});
+  std::ranges::sort(exits, {}, &Exit::node);
+}
+
+/// Adds a node for these ones, which have the same byte, and nodes for those below.
+void InnerMasks::Known::join(std::span<const TrieNode* const> same, unsigned depth) {
+  const std::size_t at = nodes.size();
+  nodes.push_back({static_cast<std::uint32_t>(tokens.size()), 0, same.front()->byte(), static_cast<std::uint8_t>(depth)});
+  std::vector<const TrieNode*> below;
+  for (const TrieNode* node : same) {
+    if (node->token() != TrieNode::kNoToken) tokens.push_back(node->token());
+    for (const TrieNode& child : Children(node)) below.push_back(&child);
+  }
+  std::ranges::stable_sort(below, {}, &TrieNode::byte);
+  for (std::size_t first = 0, end = 0; first < below.size(); first = end) {
+    while (end < below.size() && below[end]->byte() == below[first]->byte()) end++;
+    join(std::span(below).subspan(first, end - first), depth + 1);
+  }
+  nodes[at].subtree_size = static_cast<std::uint16_t>(nodes.size() - at);
 }
 
 const TokenSet& InnerMasks::subtree(const TrieNode* node) {

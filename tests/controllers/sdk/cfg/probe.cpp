@@ -100,7 +100,8 @@ Expr expression(Grammar& grammar, const std::vector<Rule>& rules, std::span<cons
       stack.back() = grammar.repeat(stack.back(), number(bounds[0]), number(bounds[1]));
     } else if (word[0] == 'o') {
       const auto fields = split(rest, ':');
-      AnyOrder order{.separator = stack.back(), .least = number(fields[0]), .most = number(fields[1])};
+      AnyOrder order{.separator = grammar.declare("separator"), .least = number(fields[0]), .most = number(fields[1])};
+      grammar.define(order.separator, stack.back());
       order.repeats_count_once = fields[2] == "1";
       order.required_in_order = fields[3] == "1";
       for (const auto part : split(fields[4], ','))

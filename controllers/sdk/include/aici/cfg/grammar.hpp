@@ -24,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "aici/detail/cfg/terminals.hpp"
@@ -38,6 +39,9 @@ using Rule = std::uint32_t;
 
 inline constexpr std::uint32_t kNoLimit = 0xffffffff;
 
+/// What a parser has found out about terminals, in any grammar (parser.hpp).
+struct KnownTerminals;
+
 /// One or more parts in any order, with a separator between them. A part occurs once, unless it repeats.
 struct AnyOrder {
   struct Part {
@@ -45,8 +49,8 @@ struct AnyOrder {
     bool required = false, repeats = false;
   };
   std::vector<Part> parts;
-  /// A terminal.
-  Expr separator;
+  /// Its texts are not empty.
+  Rule separator;
   /// The number of parts.
   std::uint32_t least = 0, most = kNoLimit;
   /// Whether parts that repeat count at most once, all together, for `least`.
@@ -121,7 +125,7 @@ class Grammar {
   Expr call(Rule rule);
   /// Declares that the rule's texts are JSON arrays or objects without the opening bracket, and that the items of each
   /// array, and the names of each object, must differ. The grammar must be able to complete each of them after any
-  /// item or name, with others than those before. Call the rule only after the bracket.
+  /// item or name, with others than those before. Call the rule only right after a terminal: the bracket, or blanks.
   void make_items_differ(Rule rule) { rules_[rule].items_differ = true; }
 
   /// The text of a rule is a capture (functional.hpp). Of a rule that is `body` and then `suffix`, it is that of the
@@ -160,6 +164,11 @@ class Grammar {
   const Terminals& terminals() const { return terminals_; }
   const std::vector<Terminal>& ignored() const { return ignored_; }
 
+  /// Forgets everything but the terminals. `known` is what a parser knows about them.
+  void forget_rules(std::shared_ptr<KnownTerminals> known);
+  /// Returns what is known about the terminals, for the first parser; null if that is nothing.
+  std::shared_ptr<KnownTerminals> take_known() { return std::exchange(known_, nullptr); }
+
   /// Returns an order without the parts that have no text; nothing if it then has no text itself.
   std::optional<AnyOrder> possible(const AnyOrder& order, const std::vector<bool>& productive) const;
   /// Returns, for each expression, whether it has a text.
@@ -192,6 +201,7 @@ class Grammar {
 
   Lexemes lexemes_;
   Terminals terminals_;
+  std::shared_ptr<KnownTerminals> known_;
   std::vector<Node> nodes_;
   HashIndex ids_;
   /// The text of each literal, by terminal; empty for other terminals.

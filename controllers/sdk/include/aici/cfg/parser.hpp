@@ -29,6 +29,11 @@
 
 namespace aici::cfg {
 
+struct KnownTerminals {
+  Scanner scanner;
+  InnerMasks inner_masks;
+};
+
 /// The engine behind a Parser.
 class Engine {
  public:
@@ -38,6 +43,7 @@ class Engine {
   Engine(const Engine&) = delete;
   /// Must be called first. Returns an error message, or null.
   const char* start(Rule rule);
+  Grammar take_terminals();
 
   State initial() const { return initial_; }
   State append(State state, std::uint8_t byte) {
@@ -114,6 +120,7 @@ class Engine {
     Loop loop{0, kUnlimited};
   };
 
+  Engine(std::shared_ptr<KnownTerminals> known, Grammar&& grammar, const Limits& limits);
   void find_rare_nodes();
   State append_one(Reading from, std::uint8_t byte, Scanner::State next);
   State append_several(State state, std::uint8_t byte);
@@ -305,6 +312,9 @@ class Parser {
   bool compact(State* state) { return engine_->compact(state); }
   std::size_t bytes() const { return engine_->bytes(); }
   const char* failure() const { return engine_->failure(); }
+
+  /// Returns a grammar without rules that has this parser's terminals. A parser for it begins with what this one knows.
+  Grammar terminals() && { return engine_->take_terminals(); }
 
   const Engine& engine() const { return *engine_; }
 

@@ -109,6 +109,21 @@ struct Exit {
   std::uint32_t node, above;
 };
 
+/// All exits with the same inner state above them. The same texts may follow them, so the parts of the trie at and below
+/// them are joined: the tokens at a node have the same bytes from the exit on.
+struct JoinedExits {
+  struct Node {
+    /// The place of its first token in `tokens`; they end where those of the next node begin.
+    std::uint32_t first;
+    std::uint16_t subtree_size;
+    std::uint8_t byte, depth;  ///< 1 for an exit
+  };
+  Exit any;  ///< one of them
+  /// In depth-first order; behind the last one is one more.
+  std::span<const Node> nodes;
+  const TokenId* tokens;
+};
+
 /// A recognizer that does not know all continuations: the walk stops at a state that `leaves`.
 template <class F>
 concept HasExits = requires(F& f, typename F::State state) {
@@ -136,15 +151,23 @@ class InnerMasks {
  public:
   explicit InnerMasks(std::size_t budget) : masks_(budget) {}
 
-  /// Sets `out` to the mask and calls `visit` for each exit, if the state is known.
+  /// Sets `out` to the mask and calls `visit` for each exit, if the state is known. Calls it for joined exits if there
+  /// are some, and it takes them.
   template <class Visit>
   bool find(std::uint32_t inner, TokenSet& out, Visit visit) {
-    const std::vector<Exit>* exits = load(inner, out);
-    if (exits == nullptr) return false;
-    for (const Exit& exit : *exits) visit(exit);
+    const Known* known = load(inner, out);
+    if (known == nullptr) return false;
+    if constexpr (std::invocable<Visit, const JoinedExits&>)
+      if (!known->joined.empty()) {
+        for (const JoinedExits& exits : known->joined) visit(exits);
+        return true;
+      }
+    for (const Exit& exit : known->exits) visit(exit);
     return true;
   }
   void put(std::uint32_t inner, const TokenSet& mask, std::vector<Exit> exits);
+  /// Pins all masks, and joins their exits. It takes as long as the masks took, so it is for those that are often used.
+  void keep();
   void clear();
 
   /// The tokens at and below a node of the trie, kept for the few nodes that are asked for.
@@ -155,12 +178,20 @@ class InnerMasks {
  private:
   /// More exits than this are not remembered: walking anew costs about as much.
   static constexpr std::size_t kMaxExits = 1 << 14, kMaxKnown = 256;
+  /// Bytes of masks that `keep` stores whole.
+  static constexpr std::size_t kKeptWhole = 48 << 10;
   struct Known {
     std::uint32_t inner;
     std::vector<Exit> exits;
+    std::vector<JoinedExits> joined{};
+    std::vector<JoinedExits::Node> nodes{};
+    std::vector<TokenId> tokens{};
+
+    void join();
+    void join(std::span<const TrieNode* const> nodes, unsigned depth);
   };
 
-  const std::vector<Exit>* load(std::uint32_t inner, TokenSet& out);
+  const Known* load(std::uint32_t inner, TokenSet& out);
 
   /// Such as the blank, the line break and the tabulator.
   static constexpr std::size_t kMaxSubtrees = 3;

@@ -13,9 +13,9 @@ namespace aici::json_schema {
 /// Returns the whitespace with this name in arguments: "flexible", "compact" or "spaced".
 std::optional<Whitespace> whitespace_named(std::string_view name);
 
-/// Keeps the automata of the schemas that `use` makes, for the first later schema that needs them. Call it while the
-/// module is initialized: the host does that once for many schemas.
-void prepare(void (*use)());
+/// Computes masks along a text of a schema, and keeps what the first later schema may need: automata, and masks within
+/// strings, numbers and punctuation. Call it while the module is initialized: the host does that once for many schemas.
+void prepare(std::string_view schema, std::string_view text);
 
 /// Makes a recognizer from a schema; for controllers' constructors. An invalid schema refuses the request with a
 /// message that gives position and reason. Otherwise adds the parts that are not enforced to `not_enforced`.

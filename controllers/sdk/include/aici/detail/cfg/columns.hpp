@@ -123,7 +123,7 @@ class Network {
   std::vector<std::uint32_t> ranks_;
   std::vector<Rule> by_rank_;
   std::vector<Exits> exits_;
-  /// Without the parts that have no text. The separators are numbers of terminals.
+  /// Without the parts that have no text.
   std::vector<AnyOrder> parts_;
   std::vector<Order> orders_;
   std::vector<std::uint32_t> written_;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "aici/detail/byte_set.hpp"
@@ -26,6 +27,10 @@ class Scanner {
   static constexpr std::uint32_t kBits = 14, kMax = 1u << kBits;
 
   explicit Scanner(Terminals* terminals);
+  /// The same for terminals that have moved.
+  Scanner(Scanner&& other, Terminals* terminals) : Scanner(std::move(other)) { terminals_ = terminals; }
+  Scanner(Scanner&&) = default;
+  Scanner& operator=(Scanner&&) = default;
 
   /// The state before the first byte of any of these terminals, which are sorted and read in the same way (Lexemes).
   State start(std::span<const Terminal> terminals);

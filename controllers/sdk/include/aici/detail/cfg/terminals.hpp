@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -98,6 +99,8 @@ class Terminals {
   Terminal add_literal(std::string_view bytes);
   /// With `early`, a text ends where it first matches, and has at least one byte.
   Terminal add_regex(std::shared_ptr<regex::Regex> regex, bool early);
+  /// Returns the terminal of all texts of a regex that is read in this way, without a temperature, if there is one.
+  std::optional<Terminal> find(const regex::Regex& regex, Lexemes lexemes) const;
   Terminal add_substring(Substrings substrings);
   Terminal add_except(Except except);
   Terminal add_counted(Counted counted);
