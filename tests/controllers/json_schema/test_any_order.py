@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import random
 from typing import Any
@@ -96,6 +97,8 @@ def test_many_properties(engine: Engine, size: int) -> None:
         assert not engine.accepts(json.dumps(dict.fromkeys(missing)))
     engine.compile(many(size))
     assert not engine.accepts(json.dumps(dict.fromkeys(reversed([f"v{i}" for i in range(size)]))))
+    late = ["v0", f"v{size - 1}", *(f"v{i}" for i in range(size - 2, 0, -1))]
+    assert engine.accepts(json.dumps(dict.fromkeys(late)))
 
 
 PAGING = {"type": "object", "properties": {"limit": {"type": "integer"}, "page": {"type": "integer"}}}
@@ -111,7 +114,9 @@ def test_a_late_property_does_not_lead_into_another_name(engine: Engine) -> None
     for text in ('{"page": 0, "limit": 5, "page": 1}', '{"page": 0, "more": 1, "page": 1}'):
         assert not engine.accepts(text)
     engine.compile({**PAGING, "additionalProperties": False})
-    assert not engine.accepts('{"page": 0, "limit": 5}')
+    assert engine.accepts('{"page": 0, "limit": 5}') and not engine.accepts('{"page": 0, "more": 1}')
+    engine.compile({**PAGING, "additionalProperties": False, "required": ["page"]})
+    assert engine.accepts('{"page": 0, "limit": 5}') and not engine.accepts('{"limit": 5}')
     engine.compile({**PAGING, "additionalProperties": False, "patternProperties": {"^l": {}}})
     assert engine.accepts('{"page": 0, "limit": 5}') and engine.accepts('{"page": 0, "li": "x", "limit": 5}')
 
@@ -144,6 +149,29 @@ def test_required_properties_keep_their_order(engine: Engine) -> None:
     for byte in b'{"b": null, "':
         state = engine.append(state, byte)
     assert engine.row(state) == ([ord("c")], False)
+
+
+def test_order_of_required_where_names_are_sorted(engine: Engine) -> None:
+    """A program that sorts the names of properties keeps the list in its order; so both orders may be meant."""
+    schema = {"type": "object", "properties": {name: {"type": "null"} for name in "abcd"}}
+    closed = {**schema, "additionalProperties": False}
+
+    def accepted() -> set[str]:
+        orders = itertools.chain(itertools.permutations("abcd"), itertools.permutations("abd"))
+        return {"".join(names) for names in orders if engine.accepts(json.dumps(dict.fromkeys(names)))}
+
+    for some in (closed, schema):
+        engine.compile({**some, "required": ["d", "a", "c", "b"]})
+        assert accepted() == {"abcd", "dacb"}
+    engine.compile({**closed, "required": ["d", "a", "b"]})
+    assert accepted() == {"abd", "abcd", "abdc", "dab", "dacb", "dabc"}
+    engine.compile({**closed, "required": ["d", "a", "b"], "maxProperties": 3})
+    assert accepted() == {"abd", "dab"}
+    unsorted = dict(reversed(schema["properties"].items()))
+    engine.compile({**closed, "properties": unsorted, "required": ["a", "c", "b", "d"]})
+    assert accepted() == {"dcba"}
+    engine.compile({**closed, "required": ["d", "a", "b"]}, any_order=True)
+    assert len(accepted()) == 24 + 6
 
 
 @pytest.mark.parametrize("counts", [{"minProperties": 2}, {"maxProperties": 2}])

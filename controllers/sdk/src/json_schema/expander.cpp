@@ -127,12 +127,10 @@ void Expander::finish(const Goal& goal, Branches branches, Shape* shape) {
   for (Branch& branch : branches) {
     if (branch.values) {
       for (const Value value : *branch.values) {
-        if (known.contains(value)) continue;
+        if (!known.add(value)) continue;  // many branches may list it
         const std::optional<bool> meets = validator_.meets(value, goal);
         if (!meets) shape->problems.emplace_back(value, "cannot determine whether this value meets the schema");
-        if (!meets.value_or(true)) continue;
-        known.add(value);
-        literals.push_back(value);
+        if (meets.value_or(true)) literals.push_back(value);
       }
     } else if (!drop_impossible(branch)) {
       kept.push_back(std::move(branch));
@@ -165,7 +163,13 @@ bool Expander::drop_impossible(Branch& branch) {
     if (std::any_of(goals.begin(), goals.end(), [&](const Goal& goal) { return empty(goal); }))
       branch.types &= static_cast<Types>(~type);
   }
+  if (branch.types & kString && strings_.exclude_each_other(branch)) branch.types &= static_cast<Types>(~kString);
   return branch.types == 0;
+}
+
+/// Drops impossible branches if there are more than so many.
+void Expander::drop_impossible(std::size_t most, Branches& branches) {
+  if (branches.size() > most) std::erase_if(branches, [&](Branch& branch) { return drop_impossible(branch); });
 }
 
 /// Returns the atom of a schema that is applied from a scope.
@@ -299,7 +303,7 @@ void Expander::apply_all(Value schema, Branches& branches) {
       last[name == "unevaluatedProperties"] = member;
     else if (const Keyword* keyword = keyword_in(schema, name))
       (this->*keyword->positive)(schema, member, branches);
-    if (branches.size() > before) std::erase_if(branches, [&](Branch& branch) { return drop_impossible(branch); });
+    drop_impossible(before, branches);
   }
   if (last[0] != kNone) unevaluated_items(schema, last[0], branches);
   if (last[1] != kNone) unevaluated_properties(schema, last[1], branches);
@@ -369,14 +373,11 @@ void Expander::apply_negated(Value schema, Branches& branches) {
   Branches all(std::make_move_iterator(others), std::make_move_iterator(branches.end()));
   branches.erase(others, branches.end());
   if (branches.empty()) return branches.swap(all);
+  const std::size_t before = std::max(all.size() + branches.size(), kManyBranches);
   if (const Value property = discriminator(schema); property != kNone) {
     Branches some = copy(branches);
     const std::string_view name = document_.name(property);
-    each(some, [&](Branch& b) {
-      b.types &= kObject;
-      b.require(name);
-      b.properties.push_back({name, opposite(holds(property)), false});
-    });
+    violate(schema, property, some);
     append(std::move(some), all);
     for (Branch& b : branches) b.properties.push_back({name, holds(property), false});
   }
@@ -395,6 +396,7 @@ void Expander::apply_negated(Value schema, Branches& branches) {
     append(std::move(some), all);
   }
   branches = std::move(all);
+  drop_impossible(before, branches);
 }
 
 /// Returns whether what is being applied counts for unevaluatedItems and unevaluatedProperties.

@@ -146,8 +146,10 @@ class Expander {
   Value discriminator(Value schema) const;
   bool differ(Value a, Value b) const;
   bool violates(const Branch& branch, Value schema);
+  void violate(Value schema, Value property, Branches& branches);
   void finish(const Goal& goal, Branches branches, Shape* shape);
   bool drop_impossible(Branch& branch);
+  void drop_impossible(std::size_t most, Branches& branches);
   /// Returns a copy, or nothing with a problem if there are too many combinations.
   Branches copy(const Branches& branches);
   Atom simplify(Atom atom);

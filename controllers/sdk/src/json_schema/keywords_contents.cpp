@@ -173,6 +173,18 @@ void Expander::properties(Value, Value keyword, Branches& branches) {
     }
 }
 
+/// Leaves objects that a property makes invalid: by its value or, if it is required, by its absence.
+void Expander::violate(Value schema, Value property, Branches& branches) {
+  const std::string_view name = document_.name(property);
+  const std::vector<std::string_view> required = own_required(schema);
+  const bool may_lack = std::ranges::find(required, name) != required.end();
+  each(branches, [&](Branch& b) {
+    b.types &= kObject;
+    if (!may_lack) b.require(name);
+    b.properties.push_back({name, opposite(holds(property)), false});
+  });
+}
+
 /// apply_negated has dealt with the discriminator.
 void Expander::not_properties(Value schema, Value keyword, Branches& branches) {
   if (!is_map(keyword)) return;
@@ -182,11 +194,7 @@ void Expander::not_properties(Value schema, Value keyword, Branches& branches) {
     const Value property = document_.child(keyword, i);
     if (document_.is(property, Kind::kTrue) || property == discriminator) continue;
     Branches some = copy(branches);
-    each(some, [&](Branch& b) {
-      b.types &= kObject;
-      b.require(document_.name(property));
-      b.properties.push_back({document_.name(property), opposite(holds(property)), false});
-    });
+    violate(schema, property, some);
     append(std::move(some), all);
   }
   branches = std::move(all);
@@ -210,14 +218,19 @@ void Expander::required(Value, Value keyword, Branches& branches) {
   require_names(keyword, branches);
 }
 
-void Expander::not_required(Value, Value keyword, Branches& branches) {
+/// not_properties has dealt with names that have a schema. `schema` is kNone for lists of other keywords.
+void Expander::not_required(Value schema, Value keyword, Branches& branches) {
   if (!document_.is(keyword, Kind::kArray)) return branches.clear();
   Branches all;
+  const Value properties = schema == kNone ? kNone : own(schema, "properties");
   for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
+    const std::string_view name = document_.text(document_.child(keyword, i));
+    const Value property = document_.find(properties, name);
+    if (property != kNone && !document_.is(property, Kind::kTrue)) continue;
     Branches some = copy(branches);
     each(some, [&](Branch& b) {
       b.types &= kObject;
-      b.properties.push_back({document_.text(document_.child(keyword, i)), kNever, false});
+      b.properties.push_back({name, kNever, false});
     });
     append(std::move(some), all);
   }
@@ -273,9 +286,24 @@ void Expander::some_property(Branch::Some some, Branches& branches) {
       return none && one.known->patterns.empty();
     });
     if (closed == b.additional.end() || !some.outside || !some.outside->patterns.empty()) return b.some.push_back(some);
-    std::vector<std::string_view> left;
-    std::ranges::set_difference(closed->known->names, some.outside->names, std::back_inserter(left));
-    if (left.size() > 1) return b.some.push_back(some);
+    const auto left_by = [&](const Branch::Some& one) {
+      std::vector<std::string_view> names;
+      std::ranges::set_difference(closed->known->names, one.outside->names, std::back_inserter(names));
+      return names;
+    };
+    const std::vector<std::string_view> left = left_by(some);
+    if (left.size() > 1) {
+      // of two that any value meets, the one that leaves fewer names implies the other
+      const auto has_any_value = [&](const Branch::Some& one) {
+        return one.outside && one.outside->patterns.empty() && one.names.empty() && !one.pattern && simplify(one.values).empty();
+      };
+      if (!has_any_value(some)) return b.some.push_back(some);
+      if (std::ranges::any_of(left, [&](std::string_view name) { return b.requires_name(name); })) return;
+      for (const Branch::Some& one : b.some)
+        if (has_any_value(one) && std::ranges::includes(left, left_by(one))) return;
+      std::erase_if(b.some, [&](const Branch::Some& one) { return has_any_value(one) && std::ranges::includes(left_by(one), left); });
+      return b.some.push_back(some);
+    }
     if (left.empty()) return void(b.types = 0);
     b.require(left[0]);
     for (const Atom value : some.values) b.properties.push_back({left[0], value, false});

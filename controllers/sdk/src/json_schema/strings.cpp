@@ -249,6 +249,19 @@ Strings::Known& Strings::known(std::string_view text, bool format, bool negated)
   return known;
 }
 
+bool Strings::exclude_each_other(const Branch& branch) {
+  const auto plain = [](const Branch::Text& text) { return !text.format && !text.negated; };
+  if (branch.texts.size() != 2 || !std::ranges::all_of(branch.texts, plain)) return false;
+  const auto [found, added] = excluding_.try_emplace({branch.texts[0].text, branch.texts[1].text}, false);
+  if (!added) return found->second;
+  Branch both;
+  both.texts = branch.texts;
+  const Branch::Text* cause = nullptr;
+  std::string problem;
+  const std::optional<Language> together = language(both, Lengths::kWrittenOut, &cause, &problem);
+  return found->second = together && compile(together->pattern, &found->second, &problem) == nullptr && found->second;
+}
+
 bool Strings::ignores_format(std::string_view name) const {
   return !refuse_unknown_formats_ && !find_format(name) && similar_format(name).empty();
 }

@@ -136,6 +136,8 @@ class Strings {
   enum class Lengths : std::uint8_t { kCounted, kUpperCounted, kWrittenOut };
   std::optional<Language> language(const Branch& branch, Lengths lengths, const Branch::Text** cause,
                                    std::string* problem);
+  /// Returns whether no string matches both patterns of a branch that has two; false if that takes more than a look.
+  bool exclude_each_other(const Branch& branch);
   /// Compiles a pattern; returns null if it is too large or `empty`: matches nothing.
   static std::shared_ptr<regex::Regex> compile(std::string_view pattern, bool* empty, std::string* problem);
   /// Sets whether the automata of patterns are kept that are compiled from now on. Later, `compile` returns each of them
@@ -153,6 +155,7 @@ class Strings {
 
   bool plain_, refuse_unknown_formats_;
   std::map<std::tuple<std::string, bool, bool>, Known> known_;
+  std::map<std::pair<std::string_view, std::string_view>, bool> excluding_;
 };
 
 }  // namespace aici::json_schema
