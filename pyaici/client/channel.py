@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import (
+    MALFORMED,
     AiciError,
     ProtocolError,
     RuntimeFailure,
@@ -51,7 +52,6 @@ from aicirt.system.shortage import describe
 from aicirt.system.silence import Silence
 from pyaici.client.control import WorkerAddress
 from pyaici.client.results import (
-    MALFORMED,
     SegmentRows,
     check_children,
     check_woken,

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE, Verb
 from aicirt.contract.errors import (
+    MALFORMED,
     ClosedError,
     ProtocolError,
     RuntimeFailure,
@@ -32,7 +33,7 @@ from aicirt.ipc.segment import Layout, dense_rows_for
 from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe
 from pyaici.client.channel import Channel, Copy, Patience
-from pyaici.client.results import MALFORMED, check_children
+from pyaici.client.results import check_children
 
 if TYPE_CHECKING:
     from pyaici.client.control import Control, WorkerAddress
