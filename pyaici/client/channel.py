@@ -183,6 +183,8 @@ class Channel:
         self.discarded_variables: dict[int, dict[bytes, bytes]] = {}
         #: sequences that wait no longer, since `take_woken`
         self.awake: set[int] = set()
+        #: how often the worker has woken this client since it last named a live sequence that waits no longer
+        self.vain = 0
         self.rows = SegmentRows(self.segment)
         #: why no more messages of the worker are read; empty while they are
         self._refusal = ""
@@ -228,6 +230,7 @@ class Channel:
     def quieten(self) -> None:
         """Reads what has made `waker` readable."""
         assert self._waker is not None
+        self.vain += 1
         with contextlib.suppress(BlockingIOError):
             try:
                 left = self._waker.socket.recv(_WAKES, socket.MSG_DONTWAIT)
