@@ -101,7 +101,7 @@ MATRIX = {
     "pyaici.scripting": "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.recording",
     "pyaici.server": "",
     "pyaici.server.answers": (
-        "pyaici.engines pyaici.server.http pyaici.server.models pyaici.server.scheduling "
+        "aicirt.contract pyaici.engines pyaici.server.http pyaici.server.models pyaici.server.scheduling "
         "pyaici.server.service"
     ),
     "pyaici.server.apis": (

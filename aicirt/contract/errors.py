@@ -7,7 +7,15 @@ convert, so that the client raises the same type as the worker did.
 
 from __future__ import annotations
 
+import struct
+import zlib
 from typing import Any, ClassVar
+
+#: what reading bytes of strangers may raise, if the parts are not what they should be
+MALFORMED = (
+    *(TypeError, ValueError, LookupError, ArithmeticError, AttributeError),
+    *(RecursionError, struct.error, zlib.error),
+)
 
 
 class AiciError(Exception):

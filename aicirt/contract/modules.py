@@ -120,7 +120,7 @@ def script_value(text: str | None) -> Any:
     if text is None:
         return None
     try:
-        return _parse(text)
+        return finite_json(text)
     except (ValueError, RecursionError):
         return text
 
@@ -130,25 +130,21 @@ def unread_json(text: str | None) -> str | None:
     if text is None or not text.lstrip().startswith(("{", "[")):
         return None
     try:
-        _parse(text)
+        finite_json(text)
     except (ValueError, RecursionError) as error:
         return f"the argument is not JSON, so the script receives it as a text: {error}"
     return None
 
 
-def _parse(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+def finite_json(text: str) -> Any:
+    """Parses JSON without NaN and infinite numbers. Raises ValueError or RecursionError."""
+    return json.loads(text, parse_constant=_finite, parse_float=_finite)
 
 
 def _finite(digits: str) -> float:
-    value = float(digits)
-    if math.isinf(value):
-        raise ValueError(f"{digits} does not fit in a float")
-    return value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not a JSON value")
+    if math.isfinite(value := float(digits)):
+        return value
+    raise ValueError(f"{digits} is no number, or is too large")
 
 
 #: minimum digits of an abbreviated id where the user can see the list of ids

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import struct
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aicirt.contract.errors import OwnerLimitError, SpaceError, VocabularyError
+from aicirt.contract.errors import MALFORMED, OwnerLimitError, SpaceError, VocabularyError
 from aicirt.modules.store import FairTurns
 from aicirt.settings import DaemonSettings
 from aicirt.system.files import Descriptor, sealed_bytes
@@ -167,7 +166,7 @@ class Vocabularies:
         async with self._turns(owner, len(tokenizer) if isinstance(tokenizer, bytes) else 0) as spent:
             try:
                 return await in_thread(timed)
-            except (KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
+            except MALFORMED as error:
                 problem = f"the vocabulary cannot be used: {type(error).__name__}: {str(error)[:500]}"
                 raise VocabularyError(problem) from error
             finally:

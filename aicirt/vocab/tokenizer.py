@@ -201,11 +201,16 @@ class BytesTokenizer:
         return tokens
 
     def _encode_text(self, text: str, raw: bytes) -> list[int] | None:
-        """Returns the tokens of valid text, or None if the tokenizer changes the text."""
+        """Returns the tokens of valid text, or None if the tokenizer changes the text or fails."""
         if not text:
             return []
         assert self._encode is not None
-        found = self._encode(text)
+        try:
+            found = self._encode(text)
+        except BaseException as error:
+            if _is_of_package(error):
+                return None
+            raise
         limit = len(self._tokens)
         if any(token >= limit for token in found):
             return None
@@ -232,11 +237,18 @@ def load_tokenizer(kind: str, data: bytes, tokens: Sequence[bytes]) -> BytesToke
         if kind == "ranks":
             return _by_ranks(tokenizers, json.loads(data), tokens)
         return _by_tokenizers(tokenizers, data, tokens)
-    except Exception as error:  # tokenizers raises plain Exception
+    except BaseException as error:
+        if not _is_of_package(error):
+            raise
         raise VocabularyError(
             f"the package tokenizers {tokenizers.__version__} cannot read the tokenizer: {error}; "
             "install the same version of it for the runtime and the client"
         ) from error
+
+
+def _is_of_package(error: BaseException) -> bool:
+    """Returns whether an error may be the package's: its panics are no Exception, and have no public name."""
+    return isinstance(error, Exception) or type(error).__module__ == "pyo3_runtime"
 
 
 def _by_ranks(tokenizers: Any, spec: dict[str, Any], tokens: Sequence[bytes]) -> BytesTokenizer:

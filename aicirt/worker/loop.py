@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from aicirt.contract.abi import (
     Export,
 )
 from aicirt.contract.errors import (
+    MALFORMED,
     AiciError,
     ControllerFailed,
     ProtocolError,
@@ -67,8 +67,6 @@ from aicirt.worker.waits import Waits
 _log = logging.getLogger("aicirt.worker")
 #: new objects after which garbage is collected: between rounds, not at Python's own thresholds
 _GARBAGE = 20_000
-#: exceptions of reading an invalid message
-_MALFORMED = (ProtocolError, TypeError, ValueError, LookupError, AttributeError, OverflowError, struct.error)
 
 
 class Worker:
@@ -277,7 +275,7 @@ class Worker:
                     self.meter.end()
             if not client.flush():
                 time.sleep(0)
-        except _MALFORMED as error:
+        except (ProtocolError, *MALFORMED) as error:
             client.broken = ProtocolError(f"invalid message: {error!r}")
         except Exception as error:  # a defect of the runtime must not affect other clients
             about = fields(client=client.number, owner=client.owner)

@@ -53,10 +53,9 @@ def module() -> Reader:
 
 def message() -> Reader:
     """Reads frames from a socket, and passes a message to a worker."""
-    from aicirt.contract.errors import AiciError, ProtocolError
+    from aicirt.contract.errors import MALFORMED, AiciError, ProtocolError
     from aicirt.contract.messages import decode
     from aicirt.ipc.frames import FrameSocket
-    from aicirt.worker.loop import _MALFORMED
     from lab.fuzz.seeds import loaded_vocabulary
     from lab.measurement.local_worker import LocalWorker
 
@@ -75,7 +74,7 @@ def message() -> Reader:
             fields = decode(data)
         except ProtocolError:
             return
-        with contextlib.suppress(AiciError, *_MALFORMED):
+        with contextlib.suppress(AiciError, *MALFORMED):
             local.worker._handle(local.client, fields)
 
     return read
@@ -104,11 +103,10 @@ def ring() -> Reader:
 
 def row() -> Reader:
     """Reads answers of a worker as the engine's process does."""
-    from aicirt.contract.errors import AiciError
+    from aicirt.contract.errors import MALFORMED, AiciError
     from aicirt.contract.messages import decode
     from aicirt.ipc.segment import Layout, Segment
     from pyaici.client.results import (
-        MALFORMED,
         SegmentRows,
         check_children,
         check_splice,
@@ -199,6 +197,52 @@ def gguf() -> Reader:
             assert header.data_start >= 0 and all(isinstance(name, str) for name in header.tensors)
             vocabulary = vocabulary_from_gguf(header, Companion(), "model.gguf")
             assert len(vocabulary.tokens) <= vocabulary.vocab_size
+
+    return read
+
+
+def tokenizer() -> Reader:
+    """Reads a tokenizer's file and a model's configuration, and tokenizes a text as a worker does."""
+    from aicirt.contract.errors import VocabularyError
+    from aicirt.vocab.image import build_image
+    from aicirt.vocab.tokenizer import load_tokenizer
+    from pyaici.tokens import load_vocabulary
+
+    folder = Path(tempfile.mkdtemp())
+
+    def read(data: bytes) -> None:
+        file, _, beside = data.partition(b"\0\0\0")
+        (folder / "tokenizer.json").write_bytes(file)
+        (folder / "config.json").write_bytes(beside or b"{}")
+        with contextlib.suppress(VocabularyError):
+            known = load_vocabulary(folder)
+            wire = known.registration()
+            kind, content = wire.pop("tokenizer_kind"), wire.pop("tokenizer_data")
+            build_image(**wire)
+            tokenize = load_tokenizer(kind, content, known.tokens)
+            text = known.decode(range(min(8, len(known.tokens)))) + b"a b\xff"
+            assert known.decode(tokenize(text)) == text
+
+    return read
+
+
+def recording() -> Reader:
+    """Reads a recording, writes it again, describes it, and makes a vocabulary of its tokens."""
+    from aicirt.contract.errors import MALFORMED, AiciError
+    from pyaici.recording.recording import read_recording, write_recording
+    from pyaici.recording.story import lines_of
+    from pyaici.recording.vocabulary import recorded_tokens
+
+    path = Path(tempfile.mkdtemp()) / "recording.json"
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        with contextlib.suppress(AiciError, *MALFORMED):
+            found = read_recording(path)
+            lines = lines_of(found, masks=True)
+            recorded_tokens(found)
+            write_recording(found, path)
+            assert lines_of(read_recording(path), masks=True) == lines
 
     return read
 

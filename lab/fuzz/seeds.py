@@ -145,6 +145,54 @@ def gguf_files() -> Iterator[bytes]:
             yield path.read_bytes()
 
 
+def tokenizers() -> Iterator[bytes]:
+    """Yields small files of tokenizers of each kind, and configurations."""
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "\u2581c": 2, "<0x0A>": 3, "ab": 4}, "merges": ["a b"]}
+    space = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+    spaced = {"model": model, "decoder": {"type": "Sequence", "decoders": [space, {"type": "ByteFallback"}]}}
+    added = {"id": 5, "content": "<s>", "special": True, "normalized": False, "single_word": False}
+    tekken = {"vocab": [{"rank": 0, "token_bytes": "YQ==", "token_str": "a"}]}
+    settings = {"default_vocab_size": 3, "default_num_special_tokens": 2, "pattern": "."}
+    for spec in (spaced, {**spaced, "added_tokens": [added]}, {**tekken, "config": settings}):
+        yield json.dumps(spec).encode()
+        yield json.dumps(spec).encode() + b'\0\0\0{"vocab_size": 9, "eos_token_id": [1]}'
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    yield json.dumps({"model": model, "pre_tokenizer": level, "decoder": level}).encode()
+    yield b"YQ== 0\nYg== 1\nYWI= 2\n"
+    yield b"1 'a' 1\n2 b'\\xff' 1\n"
+    # a SentencePiece model: two pieces, and its algorithm
+    yield b"\n\x0b\n\x05<unk>\x15\0\0\0\0\n\x08\n\x02ab\x15\0\0\0\0\x12\x02\x18\x02"
+
+
+def recordings() -> Iterator[bytes]:
+    """Yields a recording with an event of each kind."""
+    from pyaici.recording import recording as kinds
+
+    words = kinds.RecordedVocabulary("small", "f", 9, (8,), None, {0: b"a", 1: b"b"}, {8: "</s>"})
+    events: list[kinds.Event] = [
+        kinds.Sampled(0, "sparse", 2, "m", True, 0.5, -0.1, 0.9, [(0, -0.1)], kinds.Truncation(0.9, 3)),
+        kinds.Spliced(1, [1], [1]),
+        kinds.Forked([1]),
+        kinds.Suspended(2),
+        kinds.Looked([(0, -0.1)]),
+        kinds.Looked(None, b"x\x9cc`@\x05\0\0\x10\0\x01"),
+    ]
+    ended = kinds.RecordedSequence(0, [], "error", kinds.RecordedError("trap", "trapped"), "printed")
+    calls = [
+        kinds.RecordedCall(number, name, arguments, 0, 0.1, {"value": value})
+        for number, name, arguments, value in (
+            (1, "aici.calls", "{}", [{"name": "f"}]),
+            (2, "aici.send", '{"run": "x", "value": 1}', None),
+            (3, "aici.name", "{}", "me"),
+        )
+    ]
+    first = kinds.RecordedSequence(None, events, "stop")
+    found = kinds.Recording(words, "s.py", b"", [0], 9, 1, [], [first, ended], {"v": b"\xff"}, calls)
+    yield json.dumps(kinds.to_json(found)).encode()
+    found.calls = None
+    yield json.dumps(kinds.to_json(found)).encode()
+
+
 def requests() -> Iterator[bytes]:
     """Yields bodies of requests, and answers of models."""
     yield from literals("pyaici/server")

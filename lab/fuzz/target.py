@@ -51,6 +51,8 @@ TARGETS: dict[str, Target] = {
     "snapshot": Target("descriptions of snapshots from another process", seeds.snapshots, 1 << 12),
     "vocabulary": Target("images of vocabularies", seeds.images, 1 << 14),
     "gguf": Target("headers of GGUF files, and their vocabularies", seeds.gguf_files, 1 << 13),
+    "tokenizer": Target("files of tokenizers, and their use in workers", seeds.tokenizers, 1 << 13),
+    "recording": Target("recordings, and what replays make of them", seeds.recordings, 1 << 13),
     "run": Target("requests of POST /v1/run and of /cpc", seeds.requests, 1 << 13),
     "openai": Target("requests of OpenAI's API, and answers with tool calls", seeds.requests, 1 << 13),
     "messages": Target("requests of the messages API, and answers with tool calls", seeds.requests, 1 << 13),

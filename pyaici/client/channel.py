@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import (
+    MALFORMED,
     AiciError,
     ProtocolError,
     RuntimeFailure,
@@ -51,7 +52,6 @@ from aicirt.system.shortage import describe
 from aicirt.system.silence import Silence
 from pyaici.client.control import WorkerAddress
 from pyaici.client.results import (
-    MALFORMED,
     SegmentRows,
     check_children,
     check_woken,
@@ -186,6 +186,8 @@ class Channel:
         self.discarded_variables: dict[int, dict[bytes, bytes]] = {}
         #: sequences that wait no longer, since `take_woken`
         self.awake: set[int] = set()
+        #: how often the worker has woken this client since it last named a live sequence that waits no longer
+        self.vain = 0
         self.rows = SegmentRows(self.segment)
         #: why no more messages of the worker are read; empty while they are
         self._refusal = ""
@@ -231,6 +233,7 @@ class Channel:
     def quieten(self) -> None:
         """Reads what has made `waker` readable."""
         assert self._waker is not None
+        self.vain += 1
         with contextlib.suppress(BlockingIOError):
             try:
                 left = self._waker.socket.recv(_WAKES, socket.MSG_DONTWAIT)

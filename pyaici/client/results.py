@@ -6,7 +6,6 @@ A guest may have broken out of its sandbox, so no message of a worker is trusted
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 
 # looking up an Enum member costs as much as everything else that a usual row needs
 _BITMASK, _DENSE, _SAMPLE = RowKind.BITMASK, RowKind.DENSE, Verb.SAMPLE
-#: the errors that reading an invalid message may raise
-MALFORMED = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, struct.error)
 #: the least number of fields of each kind of message; more may follow
 _FIELDS = {STARTED: 4, PRE: 3, MID: 4, CLONED: 3, NOTICE: 3, WOKEN: 3}
 #: the fields of a result SAMPLE without options for leaving out tokens

@@ -349,7 +349,7 @@ class Runtime(Closing):
 
         A sequence whose `PreResult` said that it waits need not take part in steps until it is named here.
         """
-        return [seq for link in self._links.all for seq in link.take_woken() if self._live.get(seq) is link]
+        return self._live.take_woken(self._links.all)
 
     def sleep(self, seconds: float) -> None:
         """Sleeps until a sequence is woken, a worker ends, another thread calls `ring`, or for so long."""
@@ -406,7 +406,7 @@ class Runtime(Closing):
         before that. The end of the sequence ends the copy too.
         """
         link = self._live.link(seq)
-        if self._in_step(seq):
+        if any(step.holds(seq) for step in self._posted):
             raise RuntimeFailure(
                 f"sequence {seq} is in a step under way; clone it after Step.wait has returned"
             )
@@ -514,9 +514,6 @@ class Runtime(Closing):
         self._alarm.close()
         if self._daemon is not None:
             self._daemon.close()
-
-    def _in_step(self, seq: int) -> bool:
-        return any(step.holds(seq) for step in self._posted)
 
     def _close_links(self, why: str) -> None:
         for step in list(self._posted):

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE, Verb
 from aicirt.contract.errors import (
+    MALFORMED,
     ClosedError,
     ProtocolError,
     RuntimeFailure,
@@ -29,16 +30,19 @@ from aicirt.contract.errors import (
 )
 from aicirt.contract.messages import FREE, LINK_NUMBERS, MID, MID_RESULTS, PRE, RESULT_SEQ, Free, StepInput
 from aicirt.ipc.segment import Layout, dense_rows_for
+from aicirt.settings import PEER_CHECK_SECONDS
 from aicirt.system.files import Descriptor
 from aicirt.system.shortage import describe
 from pyaici.client.channel import Channel, Copy, Patience
-from pyaici.client.results import MALFORMED, check_children
+from pyaici.client.results import check_children
 
 if TYPE_CHECKING:
     from pyaici.client.control import Control, WorkerAddress
 
 #: the sequence of a StepInput
 SEQ = itemgetter(0)
+#: how often a worker may wake a client in vain
+_MAX_VAIN = 1000
 
 
 class Calls:
@@ -277,6 +281,13 @@ class Sequences(dict[int, WorkerLink]):
             self.check_open()
             raise UnknownSequenceError(f"no live sequence has the number {seq}") from None
 
+    def take_woken(self, links: Iterable[WorkerLink]) -> list[int]:
+        """Returns those that wait no longer, of which these links have told since the last call."""
+        told = {link: [seq for seq in link.take_woken() if self.get(seq) is link] for link in links}
+        for link in filter(told.get, told):
+            link.vain = 0
+        return list(itertools.chain.from_iterable(told.values()))
+
     def fresh_number(self) -> int:
         """Returns a number for a new sequence; children that a worker numbers have the top bit set."""
         while (seq := next(self._numbers) & 0x7FFFFFFF) in self or seq in self.copying or seq == 0:
@@ -375,21 +386,22 @@ class Alarm:
         """Gives the descriptor back, as soon as no thread rings."""
         self._file = None
 
-    def sleep(self, seconds: float, links: Iterable[WorkerLink] = ()) -> None:
+    def sleep(self, seconds: float, links: list[WorkerLink]) -> None:
         """Sleeps until somebody rings, until one of the workers wakes it or has ended, or for so long.
 
-        Raises ClosedError after `close`.
+        Does not listen to workers that wake it in vain, but ends early. Raises ClosedError after `close`.
         """
         if (file := self._file) is None:
             raise ClosedError
-        poll = select.poll()
-        for fd in (file.fd, *(link.peer.fileno() for link in links), *(link.waker for link in links)):
+        poll, heard = select.poll(), [link for link in links if link.vain < _MAX_VAIN]
+        seconds = seconds if heard == links else min(seconds, PEER_CHECK_SECONDS)
+        for fd in (file.fd, *(link.peer.fileno() for link in links), *(link.waker for link in heard)):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         ready = {fd for fd, _ in poll.poll(1000 * seconds)}
         if file.fd in ready:
             os.eventfd_read(file.fd)
-        for link in links:
+        for link in heard:
             if link.waker in ready:
                 link.quieten()
 

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.abi import MID_HOLD_END, MID_SKIP_POST, Verb
-from aicirt.contract.errors import ProtocolError, RuntimeFailure
+from aicirt.contract.errors import MALFORMED, ProtocolError, RuntimeFailure
 from aicirt.contract.messages import (
     DUE,
     FREE,
@@ -28,7 +28,6 @@ from aicirt.ipc.doorbell import CRITICAL_SECONDS
 from aicirt.settings import PEER_CHECK_SECONDS
 from pyaici.client.channel import Patience
 from pyaici.client.results import (
-    MALFORMED,
     DraftedSample,
     Follow,
     MidResult,

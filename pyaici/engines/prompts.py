@@ -209,7 +209,7 @@ class _Renderer:
             try:
                 process.stdin.write(request)
                 process.stdin.flush()
-                line = process.stdout.readline()
+                line = process.stdout.readline(12 * MAX_TEXT + (1 << 15))  # JSON: 12 bytes a character
             except BrokenPipeError:
                 line = b""
             if not line.endswith(b"\n"):

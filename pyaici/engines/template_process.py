@@ -40,11 +40,7 @@ def _raise(message: str) -> NoReturn:
 
 
 def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: Any = False
 ) -> str:
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
@@ -70,7 +66,7 @@ def answer(line: bytes, most: int) -> dict[str, str]:
     except MemoryError:
         raise
     except Exception as error:  # a template may raise any error
-        return {"error": str(error)}
+        return {"error": str(error)[:2000]}  # clients get it
     return {"text": text} if len(text) <= most else {"error": f"its text has more than {most} characters"}
 
 

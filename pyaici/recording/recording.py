@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aicirt.contract.errors import AiciError
+from aicirt.contract.errors import MALFORMED, AiciError
 from aicirt.contract.messages import Truncation
 from pyaici.client.arguments import value_bytes, value_json
+from pyaici.client.calls import plain
 from pyaici.client.capabilities import Capabilities
+from pyaici.tokens.vocabulary import MAX_TOKENS
 
 #: increased when files of earlier versions can no longer be read
 FORMAT = 1
@@ -280,10 +282,10 @@ def _event(recording: Recording, event: Event) -> dict[str, Any]:
 def read_recording(path: str | Path) -> Recording:
     """Reads a recording. Raises TranscriptFileError, which names the file."""
     try:
-        return from_json(json.loads(Path(path).read_text("utf-8")))
+        return from_json(plain(json.loads(Path(path).read_text("utf-8"))))
     except OSError as error:
         raise TranscriptFileError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TranscriptFileError(f"{path} is not JSON in UTF-8: {error}") from None
     except TranscriptFileError as error:
         raise TranscriptFileError(f"{path}: {error.message}") from None
@@ -301,6 +303,8 @@ def from_json(content: Any) -> Recording:
         )
     try:
         words = content["vocabulary"]
+        if not 0 < words["size"] <= MAX_TOKENS:
+            raise ValueError(f"a vocabulary of {words['size']} tokens")
         return Recording(
             RecordedVocabulary(
                 words["name"],
@@ -322,8 +326,8 @@ def from_json(content: Any) -> Recording:
             {name: value_bytes(value) for name, value in content["variables"].items()},
             None if (calls := content.get("calls")) is None else [_read_call(call) for call in calls],
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TranscriptFileError(f"the recording is damaged: {error!r}; record it anew") from None
+    except MALFORMED as error:
+        raise TranscriptFileError(f"the recording is damaged: {error!r:.500}; record it anew") from None
 
 
 def _read_sequence(content: dict[str, Any]) -> RecordedSequence:

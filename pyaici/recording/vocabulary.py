@@ -74,7 +74,7 @@ def replay_vocabulary(
                 "with the recorded tokens only"
             )
         return ReplayVocabulary(found, True, f"of {model}")
-    small = replace(small_vocabulary(), turns=recording.vocabulary.turns)
+    small = replace(small_vocabulary(), turns=recording.vocabulary.turns).cut(recording.vocabulary.size)
     if small.fingerprint == recording.vocabulary.fingerprint:
         return ReplayVocabulary(small, True, "the small vocabulary for tests")
     for path in fetched_default_models():

@@ -98,7 +98,7 @@ def read_table(path: Path) -> dict[str, Any]:
         content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise TranscriptFileError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         kind = "JSON" if path.suffix == ".json" else "TOML"
         raise TranscriptFileError(f"{path} is not {kind} in UTF-8: {error}") from None
     if not isinstance(content, dict):

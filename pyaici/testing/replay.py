@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import nan
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+from zlib import decompressobj
 
 import numpy as np
 
 from aicirt.contract.abi import LIST_CALLS, OWN_NAME, RECEIVE, SEND, Verb
-from aicirt.contract.errors import ControllerError, counted
+from aicirt.contract.errors import MALFORMED, ControllerError, counted
 from aicirt.contract.messages import StepInput
 from aicirt.settings import MAX_CALL_NAME, MAX_OFFERED
 from pyaici.client.calls import CallEvent, Offer
@@ -32,6 +32,7 @@ from pyaici.recording.recording import (
     Sampled,
     Spliced,
     Suspended,
+    TranscriptFileError,
 )
 from pyaici.recording.story import differences, lines_of, quoted
 from pyaici.recording.vocabulary import ReplayVocabulary, replay_vocabulary
@@ -90,23 +91,27 @@ def replay(
     the model's vocabulary. `recorded_only`: use only the recorded tokens as vocabulary.
 
     Raises VocabularyError, and UnknownControllerError or ScriptFileError if the controller is not found. An
-    error of the controller is part of the result.
+    error of the controller is part of the result. Raises TranscriptFileError if the recording contradicts
+    itself.
     """
-    chosen = replay_vocabulary(recording, model, recorded_only=recorded_only)
-    name = recording.controller if controller is None else controller
-    if arg:
-        wasm, argument = find_call(name, arg["arg"])
-    else:
-        wasm, argument = recorded_call(name, recording.arg)
-    with RecordingRuntime(workers=1, limits=PATIENT) as runtime:
-        runtime.register(chosen.vocabulary)
-        player = _Player(runtime, chosen.vocabulary, recording)
-        player.run(str(wasm), argument)
-        now = player.now
-    now.controller, now.vocabulary.name = recording.controller, recording.vocabulary.name
-    compared = _comparable(recording, now, player.cut)
-    stories = [lines_of(one, ids=chosen.exact, masks=masks and chosen.exact) for one in compared]
-    return Replay(recording, now, chosen, player.problems, differences(*stories))
+    try:
+        chosen = replay_vocabulary(recording, model, recorded_only=recorded_only)
+        name = recording.controller if controller is None else controller
+        if arg:
+            wasm, argument = find_call(name, arg["arg"])
+        else:
+            wasm, argument = recorded_call(name, recording.arg)
+        with RecordingRuntime(workers=1, limits=PATIENT) as runtime:
+            runtime.register(chosen.vocabulary)
+            player = _Player(runtime, chosen.vocabulary, recording)
+            player.run(str(wasm), argument)
+            now = player.now
+        now.controller, now.vocabulary.name = recording.controller, recording.vocabulary.name
+        compared = _comparable(recording, now, player.cut)
+        stories = [lines_of(one, ids=chosen.exact, masks=masks and chosen.exact) for one in compared]
+        return Replay(recording, now, chosen, player.problems, differences(*stories))
+    except MALFORMED as error:
+        raise TranscriptFileError(f"the recording is damaged: {error!r:.500}; record it anew") from error
 
 
 def _comparable(before: Recording, now: Recording, cut: set[int]) -> tuple[Recording, Recording]:
@@ -439,7 +444,8 @@ class _Player:
         if isinstance(event, Looked) and (event.top is None) == (answer.logits is not None):
             if answer.logits is None:
                 return StepInput(seq, top=event.top)
-            shown = np.frombuffer(zlib.decompress(event.logits), np.float32)
+            unpacked = decompressobj().decompress(event.logits, answer.logits.nbytes + 4)
+            shown = np.frombuffer(unpacked, np.float32)
             if len(shown) == len(answer.logits):
                 answer.logits[:] = shown
                 return StepInput(seq, top=[])

@@ -79,7 +79,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise VocabularyError(f"{path} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise VocabularyError(f"{path} must be a JSON object, not {type(content).__name__}")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aicirt.contract.errors import VocabularyError
+from aicirt.contract.errors import MALFORMED, VocabularyError
 from pyaici.tokens.companion import Companion, read_companion, token_ids
 from pyaici.tokens.gguf import is_gguf, read_gguf_header, vocabulary_from_gguf
 from pyaici.tokens.sentencepiece_model import tokenizer_json_from_model
@@ -54,20 +54,24 @@ def load_vocabulary(
         companion.eos = token_ids(eos) or companion.eos
         return companion
 
-    if isinstance(source, (str, Path)):
-        vocabulary = _from_path(Path(source), adjust)
-    elif _is_transformers_tokenizer(source):
-        vocabulary = _from_transformers(source, adjust)
-    elif hasattr(source, "to_str") and hasattr(source, "get_vocab_size"):
-        vocabulary = vocabulary_from_json(json.loads(source.to_str()), adjust(Companion()), "tokenizers")
-    elif _is_encoding(source):
-        vocabulary = adjust(Companion()).configure(vocabulary_from_encoding(source))
-    else:
-        raise VocabularyError(
-            f"{type(source).__name__} is not a tokenizer: give a tokenizer of Transformers, tokenizers or "
-            "tiktoken, or a path"
-        )
+    try:
+        vocabulary = _load(source, adjust)
+    except MALFORMED as error:
+        raise VocabularyError(f"{source!s:.300} is not a valid tokenizer: {error!r:.300}") from error
     return vocabulary if name is None else replace(vocabulary, name=name)
+
+
+def _load(source: object, adjust: _Adjust) -> Vocabulary:
+    if isinstance(source, (str, Path)):
+        return _from_path(Path(source), adjust)
+    if _is_transformers_tokenizer(source):
+        return _from_transformers(source, adjust)
+    if hasattr(source, "to_str") and hasattr(source, "get_vocab_size"):
+        return vocabulary_from_json(json.loads(source.to_str()), adjust(Companion()), "tokenizers")
+    if _is_encoding(source):
+        return adjust(Companion()).configure(vocabulary_from_encoding(source))
+    wanted = "give one of Transformers, tokenizers or tiktoken, or a path"
+    raise VocabularyError(f"{type(source).__name__} is not a tokenizer: {wanted}")
 
 
 # -- files --------------------------------------------------------------------------------------------------
@@ -99,7 +103,7 @@ def _from_path(path: Path, adjust: _Adjust) -> Vocabulary:
     try:
         # without the last argument, it may ask on the terminal whether to run the folder's Python files
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # the libraries raise plain Exception, too
         if "trust_remote_code" in str(error):
             raise VocabularyError(
                 f"the tokenizer in {path} is a Python file: if you trust it, load it with "
@@ -116,13 +120,10 @@ def _from_file(path: Path, companion: Companion) -> Vocabulary:
         return vocabulary_from_gguf(read_gguf_header(path), companion, name)
     data = path.read_bytes()
     if data.lstrip()[:1] == b"{":
-        spec = _parse(data, path)
+        spec = json.loads(data)
         if is_tekken(spec):
             return companion.configure(vocabulary_from_tekken(spec, name))
-        try:
-            return vocabulary_from_json(spec, companion, name)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise VocabularyError(f"{path} is not a valid tokenizer.json: {error!r}") from error
+        return vocabulary_from_json(spec, companion, name)
     if _RANK_LINE.match(data):
         return companion.configure(vocabulary_from_ranks(read_rank_file(path), name=name))
     if _RWKV_LINE.match(data):
@@ -130,14 +131,6 @@ def _from_file(path: Path, companion: Companion) -> Vocabulary:
     spec, roles = tokenizer_json_from_model(data)
     companion.roles = {**roles, **companion.roles}
     return vocabulary_from_json(spec, companion, name)
-
-
-def _parse(data: bytes, path: Path) -> dict[str, Any]:
-    try:
-        spec: dict[str, Any] = json.loads(data)
-    except ValueError as error:
-        raise VocabularyError(f"{path} is not JSON: {error}") from error
-    return spec
 
 
 # -- objects ------------------------------------------------------------------------------------------------

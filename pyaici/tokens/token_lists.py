@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import VocabularyError
-from pyaici.tokens.vocabulary import TokenizerBlob, Vocabulary, tokens_by_id
+from pyaici.tokens.vocabulary import MAX_TOKENS, TokenizerBlob, Vocabulary, tokens_by_id
 
 
 def vocabulary_from_ranks(
@@ -187,31 +187,27 @@ def vocabulary_from_tekken(spec: dict[str, Any], name: str) -> Vocabulary:
 
     The special tokens have the lowest ids; the id of any other token is its rank plus their number.
     The file holds more ranks than the model has tokens; surplus ranks are dropped.
-    Raises VocabularyError if sizes, special tokens or ranks are missing or invalid.
+    Raises VocabularyError, and the errors of wrong types, if parts are missing or invalid.
     """
-    try:
-        config = spec["config"]
-        num_special = int(config["default_num_special_tokens"])
-        vocab_size = int(config["default_vocab_size"])
-        listed = spec.get("special_tokens") or [
-            {"rank": rank, "token_str": text} for rank, text in enumerate(_UNLISTED[:num_special])
-        ]
-        special = {f"<SPECIAL_{rank}>": rank for rank in range(num_special)}
-        for entry in listed:
-            special.pop(f"<SPECIAL_{entry['rank']}>", None)
-            special[entry["token_str"]] = int(entry["rank"])
-        pattern = str(config["pattern"])
-        ranks = {
-            base64.b64decode(entry["token_bytes"]): num_special + int(entry["rank"])
-            for entry in spec["vocab"]
-            if entry["rank"] < vocab_size - num_special
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise VocabularyError(f"{name} is not a valid tekken file: {error!r}") from error
+    config = spec["config"]
+    num_special = int(config["default_num_special_tokens"])
+    vocab_size = int(config["default_vocab_size"])
+    listed = spec.get("special_tokens") or [
+        {"rank": rank, "token_str": text} for rank, text in enumerate(_UNLISTED[:num_special])
+    ]
+    special = {f"<SPECIAL_{rank}>": rank for rank in range(min(num_special, MAX_TOKENS))}
+    for entry in listed:
+        special.pop(f"<SPECIAL_{entry['rank']}>", None)
+        special[entry["token_str"]] = int(entry["rank"])
+    ranks = {
+        base64.b64decode(entry["token_bytes"]): num_special + int(entry["rank"])
+        for entry in spec["vocab"]
+        if entry["rank"] < vocab_size - num_special
+    }
     return vocabulary_from_ranks(
         ranks,
         name=name,
-        pattern=pattern,
+        pattern=str(config["pattern"]),
         special=special,
         eos=(special["</s>"],) if "</s>" in special else (),
         bos=special.get("<s>"),
@@ -245,7 +241,7 @@ def vocabulary_from_rwkv(path: Path, name: str) -> Vocabulary:
             if len(piece) != int(length):
                 raise ValueError(f"the literal has {len(piece)} bytes, but the line says {length}")
             found[int(token)] = piece
-        except (ValueError, SyntaxError, TypeError) as error:
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
             raise VocabularyError(
                 f"{path}, line {number}: expected an id, a literal and a length ({error})"
             ) from error

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-from pyaici.client.calls import CallError
+from pyaici.client.calls import CallError, plain
 from pyaici.tools.allowed import AllowList, Place, allows_address
 from pyaici.tools.settings import MAX_RESULT_BYTES
 
@@ -246,7 +246,7 @@ async def _read_response(response: httpx2.Response) -> dict[str, Any]:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
         try:
-            return {**answer, "json": json.loads(body, parse_constant=_no_constant)}
+            return {**answer, "json": plain(json.loads(body))}
         except (ValueError, RecursionError):
             pass
     return {**answer, "body": body.decode(_encoding(response.charset_encoding), "replace")}
@@ -259,7 +259,3 @@ def _encoding(name: str | None) -> str:
     except (LookupError, ValueError):
         return "utf-8"
     return known if _ENCODINGS.fullmatch(known) else "utf-8"
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")

@@ -18,6 +18,8 @@ from pyaici.client.calls import CallError
 
 #: CPU time of one check, in seconds. A few references that double each other would take years
 _CHECK_SECONDS = 0.25
+#: keywords that are left to the server: one check takes forever, or the square of the value's size
+_UNCHECKED = ("pattern", "patternProperties", "unevaluatedItems", "unevaluatedProperties", "uniqueItems")
 
 
 def value_of(result: types.CallToolResult) -> Any:
@@ -70,11 +72,6 @@ def _bounded(keyword: Any) -> Any:
     return check
 
 
-def _unchecked(*_: Any) -> Iterator[ValidationError]:
-    """Leaves a keyword to the server: a stranger's text could make its check take forever."""
-    return iter(())
-
-
 def _additional(validator: Any, extras: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if "patternProperties" not in schema:
         yield from Draft202012Validator.VALIDATORS["additionalProperties"](
@@ -84,7 +81,7 @@ def _additional(validator: Any, extras: Any, instance: Any, schema: Any) -> Iter
 
 _KEYWORDS = Draft202012Validator.VALIDATORS | {
     "additionalProperties": _additional,
-    **dict.fromkeys(("pattern", "patternProperties", "unevaluatedProperties", "uniqueItems"), _unchecked),
+    **dict.fromkeys(_UNCHECKED, lambda *_: iter(())),
 }
 _Checker = extend(  # type: ignore[no-untyped-call]
     Draft202012Validator, {name: _bounded(keyword) for name, keyword in _KEYWORDS.items()}

@@ -10,6 +10,8 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
+from aicirt.contract.modules import finite_json
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TYPES: Mapping[type, tuple[str, ...]] = {
     str: ("string",),
@@ -33,7 +35,7 @@ def read_json(text: str) -> Any:
     ValueError for invalid JSON, and for values that are nested too deeply or too large.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = finite_json(text)
         if "\\u" in text:
             written = json.dumps(value, ensure_ascii=False)
             whole = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", written)
@@ -49,16 +51,6 @@ def guess_json(text: str) -> Any:
         return read_json(text)
     except ValueError:
         return text
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(text: str) -> float:
-    if (value := float(text)) in (float("inf"), float("-inf")):
-        raise ValueError(f"{text} is too large")
-    return value
 
 
 class _Work:

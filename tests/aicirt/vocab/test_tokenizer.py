@@ -44,6 +44,20 @@ def worker(*, all_bytes: bool) -> tuple[BytesTokenizer, tuple[bytes, ...]]:
     return load_tokenizer("tokenizers", data, tokens), tokens
 
 
+def test_a_tokenizer_that_fails_ends_no_worker() -> None:
+    """Its file comes with a model, and the package's panics are no `Exception`."""
+    data, tokens = with_spaces(all_bytes=True)
+    spec = json.loads(data)
+    spec["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated"}
+    spec["pre_tokenizer"]["invert"] = False
+    tokenizer = load_tokenizer("tokenizers", json.dumps(spec).encode(), tokens)
+    text = b"a" * 60 + b"!"
+    assert spelled(tokens, tokenizer(text)) == text
+    spec["model"]["merges"] = [["no", "such"]]
+    with pytest.raises(VocabularyError):
+        load_tokenizer("tokenizers", json.dumps(spec).encode(), tokens)
+
+
 def spelled(tokens: tuple[bytes, ...], ids: list[int]) -> bytes:
     return b"".join(tokens[token] for token in ids)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import select
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -20,7 +21,19 @@ from hypothesis import strategies as st
 
 from aicirt.contract.abi import MID_DRAFTS, RowKind, Verb
 from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
-from aicirt.contract.messages import MID, NOTICE, PRE, Mid, Notice, Pre, Reply, StepInput, encode
+from aicirt.contract.messages import (
+    MID,
+    NOTICE,
+    PRE,
+    WOKEN,
+    Mid,
+    Notice,
+    Pre,
+    Reply,
+    StepInput,
+    Woken,
+    encode,
+)
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.segment import Layout
@@ -355,6 +368,24 @@ def test_a_worker_neither_holds_a_client_that_sleeps_nor_keeps_others_from_wakin
     alarm.sleep(1000, bench.links)
     alarm.ring()
     alarm.sleep(1000, bench.links)
+    alarm.close()
+
+
+def test_a_worker_that_wakes_in_vain_is_not_listened_to(bench: Bench) -> None:
+    """Otherwise it has an engine all of whose sequences wait use as much processor time as it likes."""
+    alarm, link = Alarm(), bench.links[0]
+
+    def is_heard() -> bool:
+        with suppress(BlockingIOError):
+            bench.wakers[0].send(b"\0")
+        alarm.sleep(0.0, bench.links)
+        return not select.select([link.waker], [], [], 0)[0]
+
+    assert sum(is_heard() for _ in range(1500)) == 1000
+    bench.write(0, encode(Woken(WOKEN, 1, [GOOD[0]])))
+    assert bench.live.take_woken(bench.links) == [] and not is_heard()
+    bench.write(0, encode(Woken(WOKEN, 1, [BROKEN[0]])))
+    assert bench.live.take_woken(bench.links) == [BROKEN[0]] and is_heard()
     alarm.close()
 
 

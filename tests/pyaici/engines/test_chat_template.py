@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,24 @@ def test_templates_have_limits_whatever_they_call(limits: None, template: str) -
 def test_long_texts_are_refused() -> None:
     with pytest.raises(ValueError, match="its text has more than 16777216 characters"):
         render_chat("{% for i in range(40) %}{{ 'a' * 1000000 }}{% endfor %}", [], {})
+
+
+def test_long_errors_are_cut() -> None:
+    with pytest.raises(ValueError, match=r"^x{2000}$"):
+        render_chat("{{ raise_exception('x' * 3000) }}", [], {})
+
+
+def test_a_process_that_has_been_broken_out_of_writes_no_endless_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("import sys\nsys.stdin.readline()\nwhile True:\n    sys.stdout.write('x' * 4096)\n")
+    monkeypatch.setattr(prompts, "_PROGRAM", broken)
+    monkeypatch.setattr(prompts, "MAX_TEXT", 1 << 10)
+    renderer = prompts._Renderer()
+    with pytest.raises(ValueError, match="takes more than"):
+        renderer.render("", {})
+    assert renderer._process is None
 
 
 def test_any_text_of_a_chat_comes_back() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import tracemalloc
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as replaced
 from pathlib import Path
@@ -16,7 +18,15 @@ from lab.system.waiting import PATIENCE
 from pyaici.client.capabilities import ALL, MASK_ONLY, Capabilities
 from pyaici.client.step import Step
 from pyaici.recording.recorder import RecordingRuntime
-from pyaici.recording.recording import Forked, Looked, Sampled, Spliced, TranscriptFileError
+from pyaici.recording.recording import (
+    Forked,
+    Looked,
+    RecordedCall,
+    Sampled,
+    Spliced,
+    TranscriptFileError,
+    to_json,
+)
 from pyaici.recording.story import lines_of
 from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.testing import Playground, Recording, Transcript, read_recording, replay, write_recording
@@ -415,12 +425,32 @@ def test_invalid_recording_files_are_refused(recording: Recording, tmp_path: Pat
     assert "this is not a recording" in refusal("{}")
     assert "aici_transcript is 7, but this version reads 1" in refusal('{"aici_transcript": 7}')
     assert "record it anew" in refusal('{"aici_transcript": 1}')
+    assert "is not JSON" in refusal("[" * 100_000)
+    large = json.dumps(to_json(recording)).replace(
+        f'"size": {recording.vocabulary.size}', '"size": 99999999999'
+    )
+    assert "a vocabulary of 99999999999 tokens" in refusal(large)
     with pytest.raises(TranscriptFileError, match="cannot read"):
         read_recording(tmp_path / "gone.json")
     with pytest.raises(TranscriptFileError, match="cannot write"):
         write_recording(recording, tmp_path)
     write_recording(recording, tmp_path / "r.json")
     assert json.loads((tmp_path / "r.json").read_text())["sequences"][1]["parent"] == 0
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        ("sequences", []),
+        ("max_tokens", "9"),
+        ("calls", [RecordedCall(1, "aici.send", "{", result={"value": None})]),
+        ("calls", [RecordedCall(1, "aici.calls", "{}", result={"value": [1]})]),
+    ],
+)
+def test_damaged_recordings_are_not_replayed(recording: Recording, part: str, wrong: object) -> None:
+    setattr(recording, part, wrong)
+    with pytest.raises(TranscriptFileError, match="the recording is damaged"):
+        replay(recording)
 
 
 def test_recorder_records_only_when_asked(playground: Playground) -> None:
@@ -452,3 +482,19 @@ def test_what_a_controller_has_seen_is_recorded(playground: Playground, tmp_path
     assert replay(recording, path).passed
     path.write_text(LOOKING.replace("await distribution()", "Distribution(await likely(2))"))
     assert "looks at 2 likely tokens, which the recording does not have here" in str(replay(recording, path))
+
+
+def test_logits_that_would_fill_the_memory_are_not_unpacked(playground: Playground, tmp_path: Path) -> None:
+    path = tmp_path / "looks.py"
+    path.write_text(LOOKING)
+    recording = playground.record(path, "cat.")
+    look = next(event for event in recording.sequences[0].events if isinstance(event, Looked))
+    look.logits = zlib.compress(bytes(100 << 20), 1)
+    tracemalloc.start()
+    try:
+        done = replay(recording, path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "looks at all logits, which the recording does not have here" in str(done)
+    assert peak < 50 << 20

@@ -103,6 +103,9 @@ MODEL = '"model": {"type": "BPE", "vocab": %s, "merges": []}, "decoder": {"type"
         '{"added_tokens": [{"id": 1}], %s}' % (MODEL % '{"a": 0}'),
         '{"added_tokens": [{"id": 8000000, "content": "x", "special": true}], %s}' % (MODEL % '{"a": 0}'),
         '{"pre_tokenizer": {}, "decoder": {"x": 1}, "model": {"type": "BPE", "vocab": {"a": 0}}}',
+        '{"model": {"type": "Unigram", "unk_id": 7, "vocab": [["a", 0]]}, "decoder": {"type": "Fuse"}}',
+        '{"model": %s' % ("[" * 100_000),
+        '{"vocab": [], "config": {"default_vocab_size": 9, "default_num_special_tokens": 1e15}}',
     ],
 )
 def test_invalid_tokenizer_json_is_refused(tmp_path: Path, text: str) -> None:
@@ -113,7 +116,7 @@ def test_invalid_tokenizer_json_is_refused(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "generation_config.json", "config.json"])
-@pytest.mark.parametrize("text", ["[]", "{", "\xff"])
+@pytest.mark.parametrize("text", ["[]", "{", "\xff", "[" * 100_000])
 def test_broken_config_files_are_refused(tmp_path: Path, file: str, text: str) -> None:
     byte_level().save(str(tmp_path / "tokenizer.json"))
     (tmp_path / file).write_bytes(text.encode("latin-1"))

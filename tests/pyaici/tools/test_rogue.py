@@ -71,6 +71,11 @@ def test_checks_have_an_end() -> None:
     )
 
 
+def test_keywords_that_take_the_square_of_a_values_size_are_left_to_the_server() -> None:
+    assert mismatch([1], {"unevaluatedItems": False}) == ""
+    assert mismatch([1, 1], {"uniqueItems": True}) == ""
+
+
 def nested(depth: int) -> Any:
     value: Any = 1
     for _ in range(depth):
