@@ -9,8 +9,9 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 
-from tests.structure import ROOT, files, imported, modules, nodes_in
+from tests.structure import ROOT, files, imported, modules, statements_in
 
 LIMITS = {
     "files of Python": 356,
@@ -57,11 +58,12 @@ def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
-    for node in nodes_in(tree):
+    for node in statements_in(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node
 
 
+@cache
 def measures() -> dict[str, int]:
     """Returns the present values of what `LIMITS` bounds. Imports for type checkers count like others."""
     texts = {path: (ROOT / path).read_text() for path in modules().values()}

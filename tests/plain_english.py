@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
 import sys
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.structure import statements_in
+
 #: words that must not begin a docstring, which begins with a verb or a noun
 FRAGMENT = re.compile(
     r"(It|Its|They|Their|That|What|Who|Whose|Whom|Of|As|Where|Which|Those|These|One|Whether)\b"
@@ -33,30 +32,37 @@ WORDS = {
     r"\btelling propert(y|ies)\b": "discriminator",
 }
 LONGEST_SENTENCE = 40
+#: a string, in which "#" begins no comment, or a comment; a tenth of the time of `tokenize`
+_COMMENT = re.compile(
+    r"""(?:'{3}(?:\\.|[^\\])*?'{3}|\"{3}(?:\\.|[^\\])*?\"{3}|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*")"""
+    r"|(?P<comment>#[^\n]*)",
+    re.DOTALL,
+)
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s|\n\s*\n|\n\s*[-*] |\n\s*\d+\. ")
 
 
 def texts(source: str) -> Iterator[tuple[int, str, bool]]:
     """Yields (line, text, whether it is a docstring) for every docstring and every block of comments."""
-    for node in ast.walk(ast.parse(source)):
+    for node in statements_in(ast.parse(source)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             if (text := ast.get_docstring(node)) is not None:
                 # the docstring of a property may begin with "Whether"
                 property_ = any(ast.unparse(one) == "property" for one in getattr(node, "decorator_list", ()))
                 yield node.body[0].lineno, text.removeprefix("Whether ") if property_ else text, True
     block: list[str] = []
-    begin = last = 0
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type != tokenize.COMMENT:
+    begin = last = line = at = 0
+    for found in _COMMENT.finditer(source):
+        if found["comment"] is None:
             continue
-        if block and token.start[0] != last + 1:
-            yield begin, "\n".join(block), False
+        line, at = line + source.count("\n", at, found.start()), found.start()
+        if block and line != last + 1:
+            yield begin + 1, "\n".join(block), False
             block = []
-        begin = begin if block else token.start[0]
-        last = token.start[0]
-        block.append(token.string.lstrip("#: "))
+        begin = begin if block else line
+        last = line
+        block.append(found["comment"].lstrip("#: "))
     if block:
-        yield begin, "\n".join(block), False
+        yield begin + 1, "\n".join(block), False
 
 
 def problems(source: str) -> Iterator[tuple[int, str]]:

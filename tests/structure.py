@@ -253,6 +253,15 @@ def nodes_in(tree: ast.AST) -> list[ast.AST]:
     return found
 
 
+def statements_in(tree: ast.AST) -> list[ast.AST]:
+    """Returns a tree's statements in any order, with those in others, without their expressions."""
+    found = [tree]
+    for node in found:
+        for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+            found += getattr(node, name, ())
+    return found
+
+
 def imports_in(nodes: Iterable[ast.AST], path: Path) -> set[str]:
     """Returns all that a file imports, as dotted names, within functions and for type checkers too."""
     found = set()
@@ -270,7 +279,7 @@ def imports_in(nodes: Iterable[ast.AST], path: Path) -> set[str]:
 @cache
 def imported_names(path: Path) -> frozenset[str]:
     """Returns the same as `imports_in`, for a file that is not parsed yet."""
-    return frozenset(imports_in(nodes_in(ast.parse((ROOT / path).read_text())), path))
+    return frozenset(imports_in(statements_in(ast.parse((ROOT / path).read_text())), path))
 
 
 def imported(path: Path) -> set[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plain_english import ROOT, problems
+from tests.plain_english import problems
+from tests.structure import ROOT
 
 #: folders and files without findings; add others when they have none
 CLEAN = ("aicirt", "controllers", "harness", "lab", "pyaici", "tests")

@@ -132,16 +132,18 @@ def run_forked(
     imports: Sequence[str] = CLI,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    merged: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end and returns its status and output."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    """Runs a program to its end and returns its status and output; `merged`: of both streams in `stdout`."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        err = out if merged else errors
         process = Forked(module, arguments, imports=imports, stdout=out, stderr=err, env=env, cwd=cwd)
         try:
             status = process.wait()
         finally:
             process.kill()
         texts = []
-        for file in (out, err):
+        for file in (out, errors):
             file.seek(0)
             texts.append(file.read().decode(errors="surrogateescape"))
     return subprocess.CompletedProcess([module, *arguments], status, *texts)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.system.forked import run_forked
 from pyaici.testing import Playground
 from pyaici.toolchain import build_controller
 
@@ -39,6 +41,8 @@ DOCUMENTS = {
     for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
 }
 SUFFIXES = {"cpp": ".cpp", "c": ".c", "zig": ".zig"}
+#: what only a shell understands
+_SHELL = re.compile(r"[|&;<>$`*?\n]")
 _FENCE = re.compile(r"^ *```(?P<info>[^`\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
@@ -152,7 +156,12 @@ def _run_console(block: Block, folder: Path) -> None:
 
 
 def run_shell(commands: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs commands in `folder`. `stdout` of the result has the output of both streams."""
+    """Runs commands in `folder`. `stdout` of the result has the output of both streams.
+
+    A single `aici` without redirections is forked: importing what it needs would take a second.
+    """
+    if commands.startswith("aici ") and not _SHELL.search(commands.rstrip()):
+        return run_forked("pyaici.cli", *shlex.split(commands)[1:], cwd=folder, merged=True)
     # uses the commands of this tree and this environment, whether they are installed or not
     aici = f'aici() {{ python -m pyaici.cli "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n'
     return subprocess.run(
