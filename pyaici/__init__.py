@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyaici.client.step import Step
     from pyaici.engines.batching.histories import EngineModel
     from pyaici.engines.engine import (
-        BackTracked,
+        Backtracked,
         Engine,
         Event,
         Finished,
@@ -65,7 +65,7 @@ _HOMES = {
     "pyaici.client.step": ["Step"],
     "pyaici.engines.batching.histories": ["EngineModel"],
     "pyaici.engines.engine": [
-        *("BackTracked", "Engine", "Event", "FinishReason", "Finished", "Forked", "GenerationResult"),
+        *("Backtracked", "Engine", "Event", "FinishReason", "Finished", "Forked", "GenerationResult"),
         *("Log", "Origin", "PromptCached", "Request", "Sampling", "Started", "Suspended"),
         *("TokensAppended", "VariablesChanged"),
     ],
@@ -85,7 +85,7 @@ __all__ = [
     "MASK_ONLY",
     "AiciError",
     "AiciLogitsProcessor",
-    "BackTracked",
+    "Backtracked",
     "Capabilities",
     "ControllerInfo",
     "Engine",

@@ -126,7 +126,7 @@ DESCRIPTIONS = {
     ),
     "jsctrl": (
         "runs a script in JavaScript as a controller: aici run my_script.js",
-        'import { fixed, gen } from "aici"; export async function main() { fixed("It is "); '
+        'import { force, gen } from "aici"; export async function main() { force("It is "); '
         "await gen({ regex: /[0-9]+/ }); }",
     ),
     "json_schema": (
@@ -152,7 +152,7 @@ DESCRIPTIONS = {
     ),
     "pyctrl": (
         "runs a script in Python as a controller: aici run my_script.py",
-        'from aici import *\nasync def main():\n    await fixed("It is ")\n    await gen(regex="[0-9]+")\n',
+        'from aici import *\nasync def main():\n    await force("It is ")\n    await gen(regex="[0-9]+")\n',
     ),
     "regex": (
         "the output matches a regular expression from its first to its last character",

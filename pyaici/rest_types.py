@@ -73,7 +73,7 @@ class ForkEnd(TypedDict):
     text: str
     finish_reason: str
     error: RunError | None
-    logs: str
+    log: str
 
 
 class Timing(TypedDict):

@@ -64,7 +64,7 @@ class StepInput(NamedTuple):
     allowed_mass: float = nan
     #: (token, logprob) of the most likely tokens, if the last `Row.top_logprobs` asked for them. Without
     #: tokens, it answers a `Look`: the list that it asked for, or, if the logits are in its row, an empty one
-    top: list[tuple[int, float]] | None = None
+    top_logprobs: list[tuple[int, float]] | None = None
     #: the engine has ended the sequence with these tokens. They are passed to post_process, or to mid_process
     #: if the controller has no post_process; the answer is ignored, and the sequence is freed
     final: bool = False

@@ -14,10 +14,10 @@ Argument: {"pattern": "It was built in (18|19)[0-9]{2}[.]", "samples": 3, "token
 import math
 import random
 
-from aici import TokenSet, argument, end_tokens, fixed, label, regex, rewind, sample, set_var, text
+from aici import TokenSet, arg, backtrack, eos_tokens, force, label, regex, sample, set_var, text
 
-PATTERN = regex(argument["pattern"])
-END = end_tokens()
+PATTERN = regex(arg["pattern"])
+END = eos_tokens()
 
 
 class Node:
@@ -44,14 +44,14 @@ async def draw(node, allowed):
     while len(weights) > 1 and place >= weights[-1]:
         place -= weights.pop()
     token, child = list(node.children.items())[len(weights) - 1]
-    await fixed([token])
+    await force([token])
     return token, child
 
 
 async def attempt(root):
     # Writes a text; returns whether it is complete. Updates the bounds of all its beginnings.
     follows, path, complete = PATTERN.follow(), [root], False
-    while len(path) <= argument["tokens"] and not complete:
+    while len(path) <= arg["tokens"] and not complete:
         allowed = follows.allowed()
         if follows.may_end:
             allowed.allow(END)
@@ -72,8 +72,8 @@ async def attempt(root):
 async def main():
     begin, root = label(), Node(1.0)
     texts: list[str] = []
-    while len(texts) < argument["samples"] and root.bound > 0:
-        await rewind(begin)
+    while len(texts) < arg["samples"] and root.bound > 0:
+        await backtrack(begin)
         if await attempt(root):
             texts.append(text())
     set_var("texts", "\n".join(texts))

@@ -12,10 +12,10 @@ Argument: {"groups": 3, "width": 2, "penalty": 1.5, "tokens": 8}
 
 import json
 
-from aici import TokenSet, argument, fixed, fork, likely, set_var, stop, text, wait
+from aici import TokenSet, arg, force, fork, likely, set_var, stop, text, wait
 
-GROUPS, WIDTH, PENALTY = argument["groups"], argument["width"], argument["penalty"]
-BEAMS, TEXT = argument["groups"] * argument["width"], TokenSet.text()
+GROUPS, WIDTH, PENALTY = arg["groups"], arg["width"], arg["penalty"]
+BEAMS, TEXT = arg["groups"] * arg["width"], TokenSet.text()
 
 
 def choose(states):
@@ -36,7 +36,7 @@ def choose(states):
 
 async def beam(me):
     score = 0.0
-    for at in range(argument["tokens"]):
+    for at in range(arg["tokens"]):
         ranked = [pair for pair in await likely(2 * BEAMS + 8) if pair[0] in TEXT][: 2 * BEAMS]
         # at first, the beams of a group are equal: only one of them counts
         known = [] if at == 0 and me % WIDTH else ranked
@@ -51,7 +51,7 @@ async def beam(me):
             stop()
         me = mine[await fork(len(mine)) if len(mine) > 1 else 0]
         score = chosen[me][0]
-        await fixed([chosen[me][2]])
+        await force([chosen[me][2]])
     set_var(f"beam{me}", json.dumps([score, text()]))
 
 
@@ -61,4 +61,4 @@ async def main():
         return await beam(mine - 1)
     # the first sequence takes no part, so that it can return a text: the best one
     found = [json.loads(each) for each in await wait(*[f"beam{one}" for one in range(BEAMS)])]
-    await fixed(max(found)[1])
+    await force(max(found)[1])

@@ -10,10 +10,10 @@ Argument: {"highest": 1.0, "theta": 0.6, "tokens": 60}
 
 import json
 
-from aici import argument, distribution, end_tokens, sample, set_var
+from aici import arg, distribution, eos_tokens, sample, set_var
 
-HIGHEST, THETA = argument["highest"], argument["theta"]
-END = end_tokens()
+HIGHEST, THETA = arg["highest"], arg["theta"]
+END = eos_tokens()
 
 
 def temperature(entropy):
@@ -22,7 +22,7 @@ def temperature(entropy):
 
 async def main():
     used = []
-    for _ in range(argument["tokens"]):
+    for _ in range(arg["tokens"]):
         used.append(temperature((await distribution()).entropy))
         if (await sample(temperature=used[-1])).token in END:
             break

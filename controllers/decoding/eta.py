@@ -11,19 +11,19 @@ Argument: {"epsilon": 0.0009, "tokens": 60}
 import json
 import math
 
-from aici import TokenSet, argument, distribution, end_tokens, sample, set_var, vocab_size
+from aici import TokenSet, arg, distribution, eos_tokens, sample, set_var, vocab_size
 
-EPSILON = argument["epsilon"]
-END = end_tokens()
+EPSILON = arg["epsilon"]
+END = eos_tokens()
 
 
 async def main():
     counts = []
-    for _ in range(argument["tokens"]):
+    for _ in range(arg["tokens"]):
         seen = await distribution()
         least = min(EPSILON, math.sqrt(EPSILON) * math.exp(-seen.entropy))
         # fewer than 1 / least tokens can be above it
-        ranked = seen.top(min(vocab_size(), int(1 / least) + 1))
+        ranked = seen.likely(min(vocab_size(), int(1 / least) + 1))
         kept = [token for token, logprob in ranked if logprob > math.log(least)] or [ranked[0][0]]
         counts.append(len(kept))
         if (await sample(TokenSet(kept), temperature=1.0)).token in END:

@@ -9,21 +9,21 @@ Prompt: Continue the story: The neighbour knocked at the door, and
 Argument: {"expert": "Write politely: ", "anti": "Write rudely: ", "begin": "", "alpha": 0.5, "tokens": 30}
 """
 
-from aici import argument, fixed, gen, mix, set_var
+from aici import arg, force, gen, mix, set_var
 
-ALPHA = argument["alpha"]
+ALPHA = arg["alpha"]
 
 
 async def expert():
-    await fixed(argument["expert"])
+    await force(arg["expert"])
 
 
 async def anti():
-    await fixed(argument["anti"])
+    await force(arg["anti"])
 
 
 async def main():
     await mix(expert, weight=ALPHA)
     await mix(anti, weight=-ALPHA)
-    await fixed(argument["begin"])
-    set_var("text", await gen(max_tokens=argument["tokens"]))
+    await force(arg["begin"])
+    set_var("text", await gen(max_tokens=arg["tokens"]))

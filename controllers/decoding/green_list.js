@@ -5,10 +5,10 @@
  * Prompt: Write about the sea.
  * Argument: {"key": 42, "share": 0.5, "bias": 2, "tokens": 200}
  */
-import { TokenSet, argument, promptTokens, sample, setVar, tokens, vocabSize } from "aici";
+import { TokenSet, arg, promptTokens, sample, setVar, tokens, vocabSize } from "aici";
 
 const SIZE = vocabSize();
-const SHARE = argument.share ?? 0.5;
+const SHARE = arg.share ?? 0.5;
 const GREEN = Math.floor(SIZE * SHARE);
 
 function mix(x) {
@@ -17,14 +17,14 @@ function mix(x) {
   return (x ^ (x >>> 16)) >>> 0;
 }
 
-const HASHES = Array.from({ length: SIZE }, (_, token) => mix(token ^ mix(argument.key)));
+const HASHES = Array.from({ length: SIZE }, (_, token) => mix(token ^ mix(arg.key)));
 const RING = HASHES.map((_, token) => token).sort((a, b) => HASHES[a] - HASHES[b]);
 const PLACE = new Array(SIZE);
 RING.forEach((token, place) => (PLACE[token] = place));
 RING.push(...RING.slice());
 const TEXT = TokenSet.text();
 
-const start = (last) => mix((last + mix(argument.key + 1)) >>> 0) % SIZE;
+const start = (last) => mix((last + mix(arg.key + 1)) >>> 0) % SIZE;
 const isGreen = (last, token) => (PLACE[token] - start(last) + SIZE) % SIZE < GREEN;
 
 function score(found) {
@@ -34,15 +34,15 @@ function score(found) {
 }
 
 export async function main() {
-  if (argument.detect) {
+  if (arg.detect) {
     setVar("z", score(promptTokens()).toFixed(2));
     return;
   }
   let last = promptTokens().at(-1);
-  for (let count = 0; count < argument.tokens; count++) {
+  for (let count = 0; count < arg.tokens; count++) {
     const begin = start(last);
     const favoured = new TokenSet(RING.slice(begin, begin + GREEN));
-    last = (await sample(TEXT, { favoured, bias: argument.bias })).token;
+    last = (await sample(TEXT, { favoured, bias: arg.bias })).token;
   }
   setVar("z", score(tokens()).toFixed(2));
 }

@@ -10,10 +10,10 @@ Argument: {"key": 42, "share": 0.5, "bias": 2, "tokens": 200}
 
 import math
 
-from aici import TokenSet, argument, prompt_tokens, sample, set_var, tokens, vocab_size
+from aici import TokenSet, arg, prompt_tokens, sample, set_var, tokens, vocab_size
 
 SIZE = vocab_size()
-KEY, SHARE = argument["key"], argument.get("share", 0.5)
+KEY, SHARE = arg["key"], arg.get("share", 0.5)
 GREEN = int(SIZE * SHARE)
 MASK = (1 << 32) - 1
 
@@ -49,13 +49,13 @@ def score(found):
 
 
 async def main():
-    if argument.get("detect"):
+    if arg.get("detect"):
         # the detector needs the key, but no model: the prompt is the text to examine
         set_var("z", f"{score(prompt_tokens()):.2f}")
         return
     last = prompt_tokens()[-1]
-    for _ in range(argument["tokens"]):
+    for _ in range(arg["tokens"]):
         begin = start(last)
         green = TokenSet(RING[begin : begin + GREEN])
-        last = (await sample(TEXT, favoured=green, bias=argument["bias"])).token
+        last = (await sample(TEXT, favoured=green, bias=arg["bias"])).token
     set_var("z", f"{score(tokens()):.2f}")

@@ -10,17 +10,17 @@ Prompt: Answer in one sentence.
 Argument: {"context": "The sky was green that day. ", "question": "What colour was the sky?", "alpha": 0.5}
 """
 
-from aici import argument, fixed, gen, label, mix, set_var
+from aici import arg, force, gen, label, mix, set_var
 
-CONTEXT, QUESTION = argument["context"], argument["question"]
+CONTEXT, QUESTION = arg["context"], arg["question"]
 
 
 async def main():
     start = label()
-    await fixed(CONTEXT + QUESTION)
+    await force(CONTEXT + QUESTION)
 
     async def without():
-        await fixed(argument.get("instead", "") + QUESTION, after=start)
+        await force(arg.get("instead", "") + QUESTION, after=start)
 
-    await mix(without, weight=-argument["alpha"])
-    set_var("answer", await gen(max_tokens=argument.get("tokens", 30), stop="\n"))
+    await mix(without, weight=-arg["alpha"])
+    set_var("answer", await gen(max_tokens=arg.get("tokens", 30), stop="\n"))

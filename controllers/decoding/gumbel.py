@@ -12,9 +12,9 @@ Argument: {"key": 42, "tokens": 200}
 
 import math
 
-from aici import TokenSet, argument, fixed, likely, prompt_tokens, sample, set_var, tokens
+from aici import TokenSet, arg, force, likely, prompt_tokens, sample, set_var, tokens
 
-KEY, WIDTH = argument["key"], 4
+KEY, WIDTH = arg["key"], 4
 MASK = (1 << 32) - 1
 TEXT = TokenSet.text()
 
@@ -45,11 +45,11 @@ def score(found):
 
 
 async def main():
-    if argument.get("detect"):
+    if arg.get("detect"):
         set_var("z", f"{score(prompt_tokens()):.2f}")
         return
     before, known = prompt_tokens()[-WIDTH:], set()
-    for _ in range(argument["tokens"]):
+    for _ in range(arg["tokens"]):
         seed = context(before)
         if seed in known:
             token = (await sample(TEXT, temperature=1.0)).token
@@ -57,6 +57,6 @@ async def main():
             known.add(seed)
             ranked = [pair for pair in await likely(64) if pair[0] in TEXT]
             token = max(ranked, key=lambda pair: math.log(number(seed, pair[0])) / math.exp(pair[1]))[0]
-            await fixed([token])
+            await force([token])
         before = (before + [token])[-WIDTH:]  # noqa: RUF005 (MicroPython)
     set_var("z", f"{score(tokens()):.2f}")

@@ -12,10 +12,10 @@ Argument: {"target": 3.0, "rate": 0.1, "tokens": 60}
 import json
 import math
 
-from aici import TokenSet, argument, distribution, end_tokens, sample, set_var, vocab_size
+from aici import TokenSet, arg, distribution, eos_tokens, sample, set_var, vocab_size
 
-TARGET, RATE = argument["target"], argument["rate"]
-SIZE, END = vocab_size(), end_tokens()
+TARGET, RATE = arg["target"], arg["rate"]
+SIZE, END = vocab_size(), eos_tokens()
 STEPS = [math.log((rank + 2) / (rank + 1)) for rank in range(99)]
 
 
@@ -33,10 +33,10 @@ def count(mu, s):
 
 async def main():
     mu, counts = 2 * TARGET, []
-    for _ in range(argument["tokens"]):
+    for _ in range(arg["tokens"]):
         seen = await distribution()
-        counts.append(count(mu, exponent(seen.top(100))))
-        kept = TokenSet([token for token, _ in seen.top(counts[-1])])
+        counts.append(count(mu, exponent(seen.likely(100))))
+        kept = TokenSet([token for token, _ in seen.likely(counts[-1])])
         token = (await sample(kept, temperature=1.0)).token
         mu -= RATE * (-seen.logprob(token) / math.log(2) - TARGET)
         if token in END:

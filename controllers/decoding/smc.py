@@ -15,11 +15,11 @@ Argument: {"pattern": "It was built in (18|19)[0-9]{2}[.]", "particles": 6, "tok
 import math
 import random
 
-from aici import argument, end_tokens, fixed, fork, regex, sample, set_var, stop, text, wait
+from aici import arg, eos_tokens, force, fork, regex, sample, set_var, stop, text, wait
 
-PATTERN = regex(argument["pattern"])
-COUNT, TOKENS = argument["particles"], argument["tokens"]
-END = end_tokens()
+PATTERN = regex(arg["pattern"])
+COUNT, TOKENS = arg["particles"], arg["tokens"]
+END = eos_tokens()
 
 
 def offspring(weights, uniform):
@@ -73,4 +73,4 @@ async def main():
     if mine > 0:
         return await particle(mine - 1)
     # the first sequence takes no part, so that it can return a text
-    await fixed((await wait(*[f"text{one}" for one in range(COUNT)]))[0])
+    await force((await wait(*[f"text{one}" for one in range(COUNT)]))[0])

@@ -15,9 +15,9 @@ import json
 import math
 import random
 
-from aici import argument, distribution, end_tokens, fixed, fork, set_var, stop, text, wait
+from aici import arg, distribution, eos_tokens, force, fork, set_var, stop, text, wait
 
-BEAMS, CANDIDATES, END = argument["beams"], argument["candidates"], end_tokens()
+BEAMS, CANDIDATES, END = arg["beams"], arg["candidates"], eos_tokens()
 
 
 def gumbel():
@@ -38,11 +38,11 @@ def perturbed(logprobs, parent):
 
 async def beam(me):
     logprob, noisy, threshold, over = 0.0, gumbel(), -math.inf, False
-    for at in range(argument["tokens"]):
+    for at in range(arg["tokens"]):
         if over:
             children = [[noisy, logprob, me, -1]]
         else:
-            ranked = (await distribution()).top(CANDIDATES)
+            ranked = (await distribution()).likely(CANDIDATES)
             sums = [logprob + each for _, each in ranked]
             drawn = perturbed(sums, noisy)
             children = [[drawn[n], sums[n], me, token] for n, (token, _) in enumerate(ranked)]
@@ -60,7 +60,7 @@ async def beam(me):
         if token >= 0:
             over = token in END
             if not over:
-                await fixed([token])
+                await force([token])
     set_var("threshold", f"{threshold!r}")
     set_var(f"beam{me}", json.dumps([noisy, logprob, text()]))
 
@@ -71,4 +71,4 @@ async def main():
         return await beam(mine - 1)
     # the first sequence takes no part, so that it can return a text
     found = [json.loads(each) for each in await wait(*[f"beam{one}" for one in range(BEAMS)])]
-    await fixed(max(found)[2])
+    await force(max(found)[2])

@@ -160,6 +160,6 @@ JSValue from_scored(JSContext *js, const script_scored *token, const script_top 
   JS_SetPropertyStr(js, one, "token", JS_NewUint32(js, token->token));
   JS_SetPropertyStr(js, one, "logprob", from_logprob(js, token->logprob));
   JS_SetPropertyStr(js, one, "allowedMass", from_logprob(js, token->allowed_mass));
-  JS_SetPropertyStr(js, one, "top", from_top(js, tops + token->first_top, token->num_top));
+  JS_SetPropertyStr(js, one, "topLogprobs", from_top(js, tops + token->first_top, token->num_top));
   return one;
 }

@@ -212,9 +212,9 @@ FUNCTION(beginGeneration) {
   return well ? awaited(js, error) : JS_EXCEPTION;
 }
 
-static const char *const finishes[] = {"complete", "end", "stop", "max_tokens", "max_bytes"};
+static const char *const finishes[] = {"complete", "eos", "stop", "max_tokens", "max_bytes"};
 
-/* {text, finish, details} */
+/* {text, finishReason, details} */
 FUNCTION(generated) {
   UNUSED;
   script_generated result;
@@ -223,7 +223,7 @@ FUNCTION(generated) {
   for (size_t i = 0; i < result.num_tokens; i++)
     JS_SetPropertyUint32(js, tokens, (uint32_t)i, from_scored(js, &result.tokens[i], result.tops));
   JS_SetPropertyStr(js, all, "text", from_text(js, result.text));
-  JS_SetPropertyStr(js, all, "finish", JS_NewString(js, finishes[result.finish]));
+  JS_SetPropertyStr(js, all, "finishReason", JS_NewString(js, finishes[result.finish]));
   JS_SetPropertyStr(js, all, "details", tokens);
   return all;
 }
@@ -404,7 +404,7 @@ FUNCTION(presentStep) {
   JS_SetPropertyStr(js, all, "sampled", JS_NewBool(js, step.sampled));
   JS_SetPropertyStr(js, all, "logprob", from_logprob(js, step.logprob));
   JS_SetPropertyStr(js, all, "allowedMass", from_logprob(js, step.allowed_mass));
-  JS_SetPropertyStr(js, all, "top", from_top(js, step.top, step.num_top));
+  JS_SetPropertyStr(js, all, "topLogprobs", from_top(js, step.top, step.num_top));
   JS_SetPropertyStr(js, all, "forkGroup", from_tokens(js, step.group));
   JS_SetPropertyStr(js, all, "looked", JS_NewBool(js, step.looked));
   JS_SetPropertyStr(js, all, "distribution",

@@ -10,9 +10,9 @@ FUNCTION(vocabularySize) {
   return JS_NewUint32(js, script_vocabulary_size());
 }
 
-FUNCTION(endTokens) {
+FUNCTION(eosTokens) {
   UNUSED;
-  return from_tokens(js, script_end_tokens());
+  return from_tokens(js, script_eos_tokens());
 }
 
 FUNCTION(tokenBytes) {
@@ -195,7 +195,7 @@ FUNCTION(maskTokens) {
 #define ENTRY(name, arguments) JS_CFUNC_DEF(#name, arguments, name)
 
 static const JSCFunctionListEntry entries[] = {
-    ENTRY(vocabularySize, 0), ENTRY(endTokens, 0), ENTRY(tokenBytes, 1), ENTRY(isSpecial, 1), ENTRY(tokenize, 1),
+    ENTRY(vocabularySize, 0), ENTRY(eosTokens, 0), ENTRY(tokenBytes, 1), ENTRY(isSpecial, 1), ENTRY(tokenize, 1),
     ENTRY(detokenize, 1), ENTRY(capability, 1), ENTRY(getVariable, 1), ENTRY(setVariable, 4), ENTRY(call, 2), ENTRY(print, 1),
     ENTRY(stop, 0), ENTRY(fail, 1), ENTRY(random, 0), ENTRY(maskBytes, 0), ENTRY(maskAll, 1), ENTRY(maskText, 1),
     ENTRY(maskPut, 3), ENTRY(maskTokens, 1),

@@ -52,7 +52,7 @@ script_text script_token_bytes(uint32_t token) {
 
 bool script_token_is_special(uint32_t token) { return aici::vocabulary().is_special(token); }
 
-script_tokens script_end_tokens(void) {
+script_tokens script_eos_tokens(void) {
   const auto ends = aici::vocabulary().eos();
   return {ends.data(), ends.size()};
 }

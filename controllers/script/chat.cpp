@@ -40,7 +40,7 @@ void check_turn(Role before, Role after) {
   if (!problem.empty()) {
     message = "a chat cannot grow here: ";
     message += problem;
-    message += ". Write the model's control tokens yourself, with fixed([...])";
+    message += ". Write the model's control tokens yourself, with force([...])";
   } else {
     message = "the model's chat template has no place for ";
     message += kMessages[static_cast<std::size_t>(after)];

@@ -19,15 +19,15 @@
 namespace script {
 namespace {
 
-aici::Choices read_options(std::string_view source) {
+aici::Choices read_choice(std::string_view source) {
   std::vector<std::string> texts;
-  aici::JsonReader json(source, "the options");
+  aici::JsonReader json(source, "the choice");
   json.expect('[', "a list of texts");
   if (!json.accept(']')) do
       texts.push_back(json.string());
     while (json.more(']'));
   json.end();
-  if (texts.empty()) aici::fail("the options are empty: at least one text is needed");
+  if (texts.empty()) aici::fail("the choice is empty: at least one text is needed");
   return aici::Choices(texts);
 }
 
@@ -96,7 +96,7 @@ aici::AnyConstraint make_constraint(script_kind kind, std::string_view source) {
     case SCRIPT_REGEX:
       return read_pattern(source);
     case SCRIPT_OPTIONS:
-      return read_options(source);
+      return read_choice(source);
     case SCRIPT_SCHEMA:
       return read_schema(source);
     case SCRIPT_SUBSTRING:

@@ -259,7 +259,7 @@ uint32_t script_mask_words(void);
 script_text script_token_bytes(uint32_t token);
 bool script_token_is_special(uint32_t token);
 /* The first end-of-sequence tokens. */
-script_tokens script_end_tokens(void);
+script_tokens script_eos_tokens(void);
 /* Tokenizes text; fails if the vocabulary cannot spell it. */
 script_error script_tokenize(script_text text, script_tokens *tokens);
 script_error script_detokenize(script_tokens tokens, script_text *text);

@@ -79,13 +79,13 @@ def _spaced(schema: dict[str, Any]) -> dict[str, Any]:
 PROMPT = "Write about number {} and what it means to the people of the town:"
 #: a controller that writes four texts in forks, and ends with the best score. Its argument is their length
 BEST_OF_4 = f"""
-from aici import argument, fixed, gather, generate
+from aici import arg, force, gather, generate
 
 async def attempt():
-    return (await generate(regex=r{ENDLESS_WORDS!r}, temperature=1, max_tokens=argument)).logprob
+    return (await generate(regex=r{ENDLESS_WORDS!r}, temperature=1, max_tokens=arg)).logprob
 
 async def main():
-    await fixed(f" best: {{max(await gather(attempt, attempt, attempt, attempt)):.3f}}")
+    await force(f" best: {{max(await gather(attempt, attempt, attempt, attempt)):.3f}}")
 """
 #: batches of this size and larger have half the rounds, of half the tokens
 _LARGE = 32

@@ -42,16 +42,16 @@ _COPIED = "Repeat this text.\n" + 6 * _SENTENCE
 _MIXED = """
 from aici import *
 async def without():
-    await fixed(" Yes:")
+    await force(" Yes:")
 async def main():
-    await fixed(" No:")
+    await force(" No:")
     await mix(without, weight=-0.5)
-    await gen(max_tokens=argument)
+    await gen(max_tokens=arg)
 """
 _PREDICTED = """
 from aici import *
 async def main():
-    await gen(max_tokens=argument, prediction=prompt())
+    await gen(max_tokens=arg, prediction=prompt())
 """
 
 
@@ -122,7 +122,7 @@ class Looking:
         return taken
 
     def _answer(self, look: Look) -> StepInput:
-        return StepInput(self._seq, top=describe_next(look, self._logits, len(self._logits)))
+        return StepInput(self._seq, top_logprobs=describe_next(look, self._logits, len(self._logits)))
 
     def _send(self, make: Callable[[], StepInput]) -> tuple[float, MidResult]:
         start = time.perf_counter()

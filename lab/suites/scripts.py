@@ -36,13 +36,13 @@ _MEASURED = tuple(constraint for constraint in CONSTRAINTS if not constraint.unt
 #: `leave=False`: like the controller in C++, continue until the model ends its text
 _PYTHON = """
 from aici import *
-PATTERN = regex(argument)
+PATTERN = regex(arg)
 async def main():
     await gen(PATTERN, leave=False)
 """
 _JAVASCRIPT = """
-import { argument, regex, gen } from "aici";
-const PATTERN = regex(argument);
+import { arg, regex, gen } from "aici";
+const PATTERN = regex(arg);
 export async function main() {
   await gen(PATTERN, { leave: false });
 }

@@ -152,19 +152,19 @@ _PROMPT = "You look up items of a shop until you know the answer. Write what you
 SCRIPT = """
 from aici import *
 
-for turn in argument["turns"]:
+for turn in arg["turns"]:
     turn["patterns"] = [regex(pattern) for pattern in turn["patterns"]]
 
 async def work(agent):
     found = ""
-    for turn in argument["turns"]:
+    for turn in arg["turns"]:
         if found + turn["question"]:
-            await fixed(found + turn["question"])
+            await force(found + turn["question"])
         calls = []
         for pattern, item in zip(turn["patterns"], turn["items"]):
             await gen(pattern)
             asked = call("tool", item)
-            if argument["late"]:
+            if arg["late"]:
                 await asked
             calls.append(asked)
         found = ""
@@ -173,13 +173,13 @@ async def work(agent):
     return found
 
 async def main():
-    if argument["agents"] > 1:
+    if arg["agents"] > 1:
         found = ""
-        for first in range(0, argument["agents"], 8):
+        for first in range(0, arg["agents"], 8):
             await gather(*[lambda i=i: work(i) for i in range(first, first + 8)])
     else:
         found = await work(0)
-    await fixed(found + "Answer: ")
+    await force(found + "Answer: ")
     await gen(regex="[0-9]{3}")
 """
 
@@ -378,8 +378,8 @@ def _roundtrip(report: Report, engine: LlamaEngine) -> None:
     source = (
         "from aici import *\n"
         "async def main():\n"
-        "    await fixed('x')\n"
-        "    for i in range(argument):\n"
+        "    await force('x')\n"
+        "    for i in range(arg):\n"
         "        await call('echo', i)\n"
     )
 
@@ -405,14 +405,14 @@ def _timed(engine: LlamaEngine, requests: list[Request]) -> float:
 _FORKS = """
 from aici import *
 
-pattern = regex(argument["pattern"])
+pattern = regex(arg["pattern"])
 
 async def branch(number):
-    await fixed(f"Answer {number}:")
+    await force(f"Answer {number}:")
     await gen(pattern)
 
 async def main():
-    await gather(*[lambda number=number: branch(number) for number in range(argument["branches"])])
+    await gather(*[lambda number=number: branch(number) for number in range(arg["branches"])])
 """
 
 

@@ -63,7 +63,7 @@ folder or the Hub name of a Transformers model on Transformers (extra hf; ./scri
 
 A controller is a script in Python or JavaScript, which needs no compiler (aici new --python NAME), or a
 WebAssembly module (aici new NAME), or one that aici upload has put into the daemon or the store, by its tag
-or id. docs/guide is the manual. A script gets --arg as its `argument`.
+or id. docs/guide is the manual. A script gets --arg as its `arg`.
 
 With --server, the model of an aici serve is used, and nothing is loaded on this machine. The controller is
 then a script, a name that the server knows (bundled, a tag or an id), or a .wasm file, which is uploaded

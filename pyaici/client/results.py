@@ -85,7 +85,7 @@ class Row:
     bias: NDArray[np.float32] | None = None
     #: the controller's temperature for this token; None = the request's own
     temperature: float | None = None
-    #: number of most likely tokens that the next `StepInput.top` must list
+    #: number of most likely tokens that the next `StepInput.top_logprobs` must list
     top_logprobs: int = 0
     #: the controller's options for leaving out tokens; None = all are the request's own
     truncation: Truncation | None = None
@@ -130,11 +130,11 @@ class MidResult:
 class Look(MidResult):
     """The result LOOK: the controller wants to know the distribution of the next token before it decides.
 
-    The next input of the sequence has no tokens, and answers it: see `StepInput.top`.
+    The next input of the sequence has no tokens, and answers it: see `StepInput.top_logprobs`.
     """
 
     #: number of most likely tokens; 0 = all logits
-    top: int = 0
+    top_logprobs: int = 0
     #: float32 [V], where the engine writes all logits, as the model has computed them: a view of shared
     #: memory, valid until the sequence's next result other than LATE
     logits: NDArray[np.float32] | None = None
@@ -383,7 +383,7 @@ class SegmentRows:
             raise ProtocolError("a look has an invalid row")
         self.end_look(seq)
         if number < 0:
-            return Look(Verb.LOOK, top=top)
+            return Look(Verb.LOOK, top_logprobs=top)
         try:
             logits = self._dense_row(number)
         except SpaceError as error:

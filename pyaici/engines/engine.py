@@ -183,7 +183,7 @@ class GenerationResult:
     prompt_tokens: int
     #: the tokens after the prompt, the end-of-sequence token included
     written: Written
-    reason: FinishReason
+    finish_reason: FinishReason
     error: AiciError | None
     #: the controller's output
     log: str
@@ -264,14 +264,14 @@ class TokensAppended(Event):
     logprobs: list[float] | None = None
     #: for each token, (token, log-probability) of the most likely tokens in its place, if the request has
     #: `top_logprobs` and they are known
-    top: list[list[tuple[int, float]]] | None = None
+    top_logprobs: list[list[tuple[int, float]]] | None = None
     #: number of tokens that the controller's row allowed in the place of a sampled token, if the request has
     #: `count_allowed` and the engine sees the rows
     allowed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class BackTracked(Event):
+class Backtracked(Event):
     """The last `count` tokens were removed, and with them `text`, the end of the readable text."""
 
     count: int
@@ -317,7 +317,7 @@ class VariablesChanged(Event):
 class Finished(Event):
     """The sequence has ended."""
 
-    reason: FinishReason
+    finish_reason: FinishReason
     error: AiciError | None
 
 

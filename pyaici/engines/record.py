@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from aicirt.contract.errors import SpaceError, counted
 from pyaici.engines.engine import (
     MAX_LOG_BYTES,
-    BackTracked,
+    Backtracked,
     Counts,
     Event,
     Finished,
@@ -188,7 +188,7 @@ class Record:
     log: KeptLog = field(init=False)
     #: the variables of its request, one dictionary shared by all forks
     variables: dict[str, bytes] = field(default_factory=dict)
-    reason: FinishReason | None = None
+    finish_reason: FinishReason | None = None
     error: AiciError | None = None
     started: float = field(default_factory=time.perf_counter)
     first_token: float = NAN
@@ -255,7 +255,7 @@ class Record:
 
     def result(self) -> GenerationResult:
         """Returns the result of the sequence, which has ended, without its log."""
-        assert self.reason is not None
+        assert self.finish_reason is not None
         kept = self.prompt_tokens
         return GenerationResult(
             request=self.request_id,
@@ -269,7 +269,7 @@ class Record:
                 bytes(origin is Origin.FORCED for origin in self.origins[kept:]),
                 array("d", self.logprobs[kept:]),
             ),
-            reason=self.reason,
+            finish_reason=self.finish_reason,
             error=self.error,
             log="",
             variables=self.variables,
@@ -435,7 +435,7 @@ class EventRecorder:
         """Removes the last `count` tokens."""
         if count:
             self._counts.backtracked += count
-            self._events.append(BackTracked(record.request_id, record.id, count, record.backtrack(count)))
+            self._events.append(Backtracked(record.request_id, record.id, count, record.backtrack(count)))
 
     def suspend(self, record: Record) -> None:
         """Records that a sequence skips steps from now on."""
@@ -453,9 +453,9 @@ class EventRecorder:
 
     def end_sequence(self, record: Record) -> None:
         """Records the end of a sequence that has a reason, and keeps its result."""
-        assert record.reason is not None
+        assert record.finish_reason is not None
         self.ended.add(record)
-        self._events.append(Finished(record.request_id, record.id, record.reason, record.error))
+        self._events.append(Finished(record.request_id, record.id, record.finish_reason, record.error))
 
 
 #: counts and times that a fork inherits

@@ -15,7 +15,7 @@ from typing import Any
 from aicirt.contract.errors import AiciError, error_from_wire
 from pyaici.client.arguments import value_bytes, value_json
 from pyaici.engines.engine import (
-    BackTracked,
+    Backtracked,
     Counts,
     Event,
     Finished,
@@ -71,9 +71,9 @@ def end_json(
             "index": index(result.seq),
             "parent": None if result.parent is None else index(result.parent),
             "text": result.text,
-            "finish_reason": result.reason.value,
+            "finish_reason": result.finish_reason.value,
             "error": result.error and {"code": result.error.code, "message": message(result.error)},
-            "logs": result.log,
+            "log": result.log,
         }
 
     # the results of one request have the same variables
@@ -166,8 +166,8 @@ class RestEvents:
                 events.append(Forked(self._request, seq, born, by_engine=False))
             if at < len(pieces):
                 events.append(self._piece(seq, pieces[at]))
-        if "logs" in fork:
-            events.append(Log(self._request, seq, fork["logs"]))
+        if "log" in fork:
+            events.append(Log(self._request, seq, fork["log"]))
         if "suspended" in fork:
             events.append(Suspended(self._request, seq))
         if "finish_reason" in fork:
@@ -178,13 +178,14 @@ class RestEvents:
 
     def _piece(self, seq: int, piece: dict[str, Any]) -> Event:
         if "backtrack" in piece:
-            return BackTracked(self._request, seq, piece["backtrack"], piece["removed"])
+            return Backtracked(self._request, seq, piece["backtrack"], piece["text"])
         logprobs = top = None
         if "logprobs" in piece:
             logprobs = [_number(value) for value in piece["logprobs"]]
-        if "top" in piece:
+        if "top_logprobs" in piece:
             top = [
-                [(entry["token"], _number(entry["logprob"])) for entry in listed] for listed in piece["top"]
+                [(entry["token"], _number(entry["logprob"])) for entry in listed]
+                for listed in piece["top_logprobs"]
             ]
         tokens, origin, allowed = piece["tokens"], Origin(piece["origin"]), piece.get("allowed")
         return TokensAppended(self._request, seq, tokens, piece["text"], origin, logprobs, top, allowed)
@@ -244,9 +245,9 @@ class ServerEngine:
                 prompt=(),
                 prompt_tokens=0,
                 written=Written(array("I"), b"", array("f")),
-                reason=FinishReason(fork["finish_reason"]),
+                finish_reason=FinishReason(fork["finish_reason"]),
                 error=_error(fork),
-                log=fork["logs"],
+                log=fork["log"],
                 variables=variables,
                 score=None,
                 **dict.fromkeys(("sampled", "forced", "backtracked"), 0),

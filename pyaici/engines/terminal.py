@@ -16,7 +16,7 @@ from rich.text import Text
 from aicirt.contract.errors import counted
 from aicirt.system.terminal import describe_error, printable
 from pyaici.engines.engine import (
-    BackTracked,
+    Backtracked,
     Event,
     Finished,
     FinishReason,
@@ -67,7 +67,7 @@ class Transcript:
     log: str = ""
     log_lines_dropped: int = 0
     suspended: bool = False
-    reason: FinishReason | None = None
+    finish_reason: FinishReason | None = None
     error: str = ""
 
     def add(self, kind: Kind, text: str) -> None:
@@ -134,7 +134,7 @@ class Transcripts:
         transcript = self.by_seq[event.seq]
         if isinstance(event, TokensAppended):
             transcript.add(Kind.FORCED if event.origin is Origin.FORCED else Kind.SAMPLED, event.text)
-        elif isinstance(event, BackTracked):
+        elif isinstance(event, Backtracked):
             transcript.take_back(event.text)
         elif isinstance(event, Forked):
             for child in event.children:
@@ -144,14 +144,14 @@ class Transcripts:
         elif isinstance(event, Log):
             transcript.print(event.text)
         elif isinstance(event, Finished):
-            transcript.reason = event.reason
+            transcript.finish_reason = event.finish_reason
             transcript.error = "" if event.error is None else str(event.error)
             transcript.suspended = False
 
     def cancel_all(self) -> None:
         """Marks all sequences that have not ended as cancelled."""
         for transcript in self.by_seq.values():
-            transcript.reason = transcript.reason or FinishReason.CANCELLED
+            transcript.finish_reason = transcript.finish_reason or FinishReason.CANCELLED
             transcript.suspended = False
 
 
@@ -211,7 +211,7 @@ class Terminal:
         rate = (counts.sampled + counts.forced) / max(seconds, 1e-9)
         self._console.print(
             f"{counted(counts.sampled, 'token')} sampled, {counts.forced} forced, "
-            f"{counts.backtracked} removed, {counted(counts.forks, 'fork')} in "
+            f"{counts.backtracked} backtracked, {counted(counts.forks, 'fork')} in "
             f"{counted(counts.steps, 'step')} and {seconds:.2f} s ({rate:.1f} tokens/s)",
             *more,
             sep="\n",
@@ -222,7 +222,7 @@ class Terminal:
     def _everything(self) -> RenderableType:
         parts: list[RenderableType] = [self._legend()]
         for transcript in self._transcripts.by_seq.values():
-            if transcript.reason is not FinishReason.CUT:
+            if transcript.finish_reason is not FinishReason.CUT:
                 parts += ["", self._heading(transcript), self._styled_text(transcript)]
                 if transcript.log:
                     parts.append(self._log(transcript))
@@ -245,8 +245,8 @@ class Terminal:
     def _heading(self, transcript: Transcript) -> Text:
         origin = "" if transcript.parent is None else f", forked from #{transcript.parent}"
         state = "suspended" if transcript.suspended else ""
-        if transcript.reason is not None:
-            state = f"ended: {transcript.reason.value}"
+        if transcript.finish_reason is not None:
+            state = f"ended: {transcript.finish_reason.value}"
         return Text(f"#{transcript.seq}{origin}{f' ({state})' if state else ''}", style="bold")
 
     def _styled_text(self, transcript: Transcript) -> Text:

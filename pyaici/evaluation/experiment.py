@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyaici.engines.engine import (
-    BackTracked,
+    Backtracked,
     Engine,
     Event,
     Forked,
@@ -62,7 +62,7 @@ class Outcome:
     request_seed: int
     #: of the first sequence
     text: str = ""
-    finish: str = ""
+    finish_reason: str = ""
     #: the first error of a sequence
     error: str | None = None
     variables: dict[str, str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Outcome:
     #: tokens of all sequences
     sampled: int = 0
     forced: int = 0
-    removed: int = 0
+    backtracked: int = 0
     sequences: int = 1
     #: forward passes that computed tokens of the row, without those that only read its prompt
     passes: int = 0
@@ -204,8 +204,8 @@ def _count(outcome: Outcome, event: Event) -> bool:
         else:
             outcome.forced += len(event.tokens)
         return True
-    if isinstance(event, BackTracked):
-        outcome.removed += event.count
+    if isinstance(event, Backtracked):
+        outcome.backtracked += event.count
         return True
     if isinstance(event, Forked):
         outcome.sequences += len(event.children)
@@ -214,7 +214,7 @@ def _count(outcome: Outcome, event: Event) -> bool:
 
 def _finish(outcome: Outcome, results: Sequence[GenerationResult]) -> None:
     first = results[0]
-    outcome.text, outcome.finish = first.text, first.reason.value
+    outcome.text, outcome.finish_reason = first.text, first.finish_reason.value
     outcome.error = next((str(result.error) for result in results if result.error is not None), None)
     outcome.variables = {
         name: value.decode("utf-8", "replace") for name, value in sorted(first.variables.items())

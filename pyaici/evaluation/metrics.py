@@ -26,8 +26,8 @@ class Metric:
     def __call__(self, data: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
         """Returns the value for an answer; 0 if a sequence ended with an error.
 
-        `answer`: `text`, `variables`, `finish`, `error`, `sampled` and the other fields of a result. Raises
-        ValueError if the metric fails or returns no number.
+        `answer`: `text`, `variables`, `finish_reason`, `error`, `sampled` and the other fields of a result.
+        Raises ValueError if the metric fails or returns no number.
         """
         if answer["error"] is not None and self.directed:
             return 0.0

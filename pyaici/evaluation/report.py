@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 CONTROLLER, BASELINE = "controller", "baseline"
 #: what each outcome counts, besides the metrics
-COUNTS = ("sampled", "forced", "removed", "sequences", "passes")
+COUNTS = ("sampled", "forced", "backtracked", "sequences", "passes")
 _LABELS = {
     "sampled": "tokens sampled",
     "forced": "tokens forced",
-    "removed": "tokens removed",
+    "backtracked": "tokens backtracked",
     "passes": "forward passes",
     "control_seconds": "of these, controllers",
 }

@@ -312,11 +312,11 @@ class _Tape:
                 continue
             sequence = self.recording.sequences[self.places[report.seq]]
             event, holds_end = self._pending.pop(report.seq, (None, False))
-            if event is not None and not (isinstance(event, _Asked) and report.top is None):
+            if event is not None and not (isinstance(event, _Asked) and report.top_logprobs is None):
                 sequence.events.append(_done(event, report))
-            if report.final and sequence.reason == "cancelled":
+            if report.final and sequence.finish_reason == "cancelled":
                 is_end = bool(report.tokens) and report.tokens[-1] in self._vocabulary.eos and not holds_end
-                sequence.reason = "eos" if is_end else "length"
+                sequence.finish_reason = "eos" if is_end else "length"
 
     def add_verdicts(self, verdicts: dict[int, PreResult]) -> None:
         """Records the results of post_process and pre_process."""
@@ -337,7 +337,7 @@ class _Tape:
                     last.rounds += 1
                 else:
                     sequence.events.append(Suspended())
-            elif verdict.verb in (Verb.STOP, Verb.ERROR) and sequence.reason == "cancelled":
+            elif verdict.verb in (Verb.STOP, Verb.ERROR) and sequence.finish_reason == "cancelled":
                 _end_recorded(sequence, "stop" if verdict.verb == Verb.STOP else "error", verdict.error)
 
     def add_answers(self, result: StepResult) -> None:
@@ -354,7 +354,7 @@ class _Tape:
                 self.recording.variables.update(named)
 
     def _add_answer(self, seq: int, answer: MidResult, sequence: RecordedSequence) -> None:
-        if sequence.reason != "cancelled":
+        if sequence.finish_reason != "cancelled":
             return  # the engine has ended the sequence; the answer to its last report does not count
         if answer.verb == Verb.SAMPLE:
             row = answer.row
@@ -404,9 +404,9 @@ class _Tape:
         for sequence in recording.sequences:
             for event in sequence.events:
                 if isinstance(event, Sampled):
-                    used |= {event.token, *(token for token, _ in event.top or ())}
+                    used |= {event.token, *(token for token, _ in event.top_logprobs or ())}
                 elif isinstance(event, Looked):
-                    used |= {token for token, _ in event.top or ()}
+                    used |= {token for token, _ in event.top_logprobs or ()}
                 elif isinstance(event, Spliced):
                     used |= {*event.tokens, *(event.done or ())}
         special = {token: name for token, name in vocabulary.special_names.items() if token in used}
@@ -444,7 +444,7 @@ class _Undone(Sampled):
             self.temperature,
             _known(report.logprob),
             _known(report.allowed_mass),
-            copy.copy(report.top),
+            copy.copy(report.top_logprobs),
             self.truncation,
         )
 
@@ -460,7 +460,7 @@ class _Asked(Looked):
 
     def with_answer(self, report: StepInput) -> Looked:
         if self._look.logits is None:
-            return Looked(copy.copy(report.top))
+            return Looked(copy.copy(report.top_logprobs))
         return Looked(None, zlib.compress(self._look.logits.tobytes(), 1))
 
 
@@ -479,5 +479,5 @@ def _known(value: float) -> float | None:
 
 
 def _end_recorded(sequence: RecordedSequence, reason: str, error: AiciError | None = None) -> None:
-    sequence.reason = reason
+    sequence.finish_reason = reason
     sequence.error = None if error is None else RecordedError(error.code, error.message)

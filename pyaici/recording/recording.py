@@ -39,7 +39,7 @@ class Sampled:
     logprob: float | None = None
     allowed_mass: float | None = None
     #: (token, log-probability) of the most likely tokens, if the controller asked for them
-    top: list[tuple[int, float]] | None = None
+    top_logprobs: list[tuple[int, float]] | None = None
     #: the controller's options for leaving out tokens; None = all are the request's own
     truncation: Truncation | None = None
 
@@ -73,7 +73,7 @@ class Looked:
     """The controller looked at the distribution of the next token before it decided."""
 
     #: (token, log-probability) of the most likely tokens, if it asked for these
-    top: list[tuple[int, float]] | None = None
+    top_logprobs: list[tuple[int, float]] | None = None
     #: else all logits: float32 [V], compressed by zlib
     logits: bytes = b""
 
@@ -97,7 +97,7 @@ class RecordedSequence:
     parent: int | None = None
     events: list[Event] = field(default_factory=list)
     #: eos, stop, length, error, or cancelled: the engine freed it
-    reason: str = "cancelled"
+    finish_reason: str = "cancelled"
     error: RecordedError | None = None
     #: what the controller printed
     log: str = ""
@@ -235,7 +235,7 @@ def _sequence(recording: Recording, sequence: RecordedSequence) -> dict[str, Any
     return {
         "parent": sequence.parent,
         "steps": [_event(recording, event) for event in sequence.events],
-        "reason": sequence.reason,
+        "finish_reason": sequence.finish_reason,
         "error": error,
         "log": sequence.log,
     }
@@ -253,7 +253,9 @@ def _event(recording: Recording, event: Event) -> dict[str, Any]:
         return {"suspend": event.rounds}
     if isinstance(event, Looked):
         logits = base64.b64encode(event.logits).decode()
-        return {"look": {"logits": logits} if event.top is None else {"top": event.top}}
+        return {
+            "look": {"logits": logits} if event.top_logprobs is None else {"top_logprobs": event.top_logprobs}
+        }
     if isinstance(event, Spliced):
         content: dict[str, Any] = {"splice": event.tokens, "text": recording.text(event.tokens)}
         more: dict[str, Any] = {"backtrack": event.backtrack or None, "done": event.done}
@@ -271,7 +273,7 @@ def _event(recording: Recording, event: Event) -> dict[str, Any]:
             "truncation": None if event.truncation is None else event.truncation.given,
             "logprob": event.logprob,
             "allowed_mass": event.allowed_mass,
-            "top": event.top,
+            "top_logprobs": event.top_logprobs,
         }
     return {**content, **{name: value for name, value in more.items() if value is not None}}
 
@@ -333,7 +335,7 @@ def from_json(content: Any) -> Recording:
 def _read_sequence(content: dict[str, Any]) -> RecordedSequence:
     error = content["error"] and RecordedError(content["error"]["code"], content["error"]["message"])
     events = [_read_event(event) for event in content["steps"]]
-    return RecordedSequence(content["parent"], events, content["reason"], error, content["log"])
+    return RecordedSequence(content["parent"], events, content["finish_reason"], error, content["log"])
 
 
 def _read_call(content: dict[str, Any]) -> RecordedCall:
@@ -350,7 +352,7 @@ def _read_event(content: dict[str, Any]) -> Event:
     if "splice" in content:
         return Spliced(content.get("backtrack", 0), list(content["splice"]), content.get("done"))
     if (look := content.get("look")) is not None:
-        return Looked(_top(look.get("top")), base64.b64decode(look.get("logits", "")))
+        return Looked(_top(look.get("top_logprobs")), base64.b64decode(look.get("logits", "")))
     cut = content.get("truncation")
     return Sampled(
         content["sample"],
@@ -361,7 +363,7 @@ def _read_event(content: dict[str, Any]) -> Event:
         content.get("temperature"),
         content.get("logprob"),
         content.get("allowed_mass"),
-        _top(content.get("top")),
+        _top(content.get("top_logprobs")),
         None if cut is None else Truncation(**cut),
     )
 

@@ -27,7 +27,7 @@ def lines_of(recording: Recording, *, ids: bool = True, masks: bool = False) -> 
             if not isinstance(event, Suspended) and event != Spliced(0, []):  # waiting depends on timing
                 lines += [f"  {line}" for line in _event(recording, event, ids, masks)]
         lines += [f"  printed: {line}" for line in sequence.log.splitlines()]
-        lines.append(f"  ended: {sequence.reason}")
+        lines.append(f"  ended: {sequence.finish_reason}")
         if sequence.error is not None:
             lines += [f"  {sequence.error.code}: {line}" for line in sequence.error.message.splitlines()]
     for name, value in sorted(recording.variables.items()):
@@ -54,7 +54,12 @@ def _event(recording: Recording, event: Event, ids: bool, masks: bool) -> list[s
         return [*removed, f"forced {quoted(recording.text(event.tokens))}{which}"]
     if isinstance(event, Looked):
         return [
-            "looked at " + ("all logits" if event.top is None else counted(len(event.top), "likely token"))
+            "looked at "
+            + (
+                "all logits"
+                if event.top_logprobs is None
+                else counted(len(event.top_logprobs), "likely token")
+            )
         ]
     assert isinstance(event, Forked)
     return [f"forked: {', '.join(f'#{child}' for child in event.children)}"]

@@ -7,30 +7,30 @@
 declare module "aici" {
   /**
    * How a generated text ended: nothing can follow in its pattern (`complete`); the model ended it, or preferred a
-   * token that the pattern forbids (`end`); at a stop string; at a limit of tokens or bytes.
+   * token that the pattern forbids (`eos`); at a stop string; at a limit of tokens or bytes.
    */
-  export type Finish = "complete" | "end" | "stop" | "max_tokens" | "max_bytes";
+  export type FinishReason = "complete" | "eos" | "stop" | "max_tokens" | "max_bytes";
 
   /** The script's argument: a text, or any JSON value; null if there is none. */
-  export const argument: any;
+  export const arg: any;
 
   /** Writes to the log, as `console.log` does. */
   export function print(...values: unknown[]): void;
 
-  // ---- fixed and generated text
+  // ---- forced and generated text
 
   /**
    * Appends a text, or tokens. The model reads them and does not generate them. There is nothing to await.
    *
    * With `after`, first removes everything after that label.
    *
-   * End a fixed text before a space, not after it. Most tokens that begin a word include the space before the
+   * End a forced text before a space, not after it. Most tokens that begin a word include the space before the
    * word, so let the generated text begin with the space.
    *
-   *     fixed("The answer is");
+   *     force("The answer is");
    *     const number = await gen({ regex: / [0-9]+/ });
    */
-  export function fixed(text: string | number[], options?: { after?: Label }): void;
+  export function force(text: string | number[], options?: { after?: Label }): void;
 
   /**
    * Appends a user's message to the chat, as the model's chat template writes it. There is nothing to await.
@@ -60,7 +60,7 @@ declare module "aici" {
   /** A pattern that is defined where it is used: at most one of these. */
   export interface Ways {
     regex?: string | RegExp;
-    options?: Iterable<string>;
+    choice?: Iterable<string>;
     schema?: object | string | boolean;
     substring?: string;
     kbnf?: string;
@@ -99,7 +99,7 @@ declare module "aici" {
    *
    *     const name = await gen({ regex: /[A-Z][a-z]+/, maxTokens: 8 });
    *
-   * The text matches one pattern: an existing one (`pattern`), or one defined here (`regex`, `options`, ...).
+   * The text matches one pattern: an existing one (`pattern`), or one defined here (`regex`, `choice`, ...).
    * Without a pattern, any text is allowed.
    *
    * The text ends where nothing can follow in the pattern, where the model ends it, at a `stop` string, or at a
@@ -177,7 +177,7 @@ declare module "aici" {
     /** Returns the natural logarithm of a token's probability. */
     logprob(token: number): number;
     /** Returns the most likely tokens with their log-probabilities, most likely first. */
-    top(count: number): Likely[];
+    likely(count: number): Likely[];
     /** Returns the probability of a set of tokens. */
     mass(tokens: TokenSet): number;
     /** The entropy of the distribution, in nats. */
@@ -211,14 +211,14 @@ declare module "aici" {
     /** Total probability of all allowed tokens, at the same temperature; null in the same cases. */
     allowedMass: number | null;
     /** The most likely tokens with their log-probabilities, if `topLogprobs` requested them. */
-    top: Likely[];
+    topLogprobs: Likely[];
   }
 
   /** A generated text with its details. */
   export class Generated {
-    constructor(found: { text: string; finish: Finish; details: Token[] });
+    constructor(found: { text: string; finishReason: FinishReason; details: Token[] });
     text: string;
-    finish: Finish;
+    finishReason: FinishReason;
     /** The details of each token. */
     details: Token[];
     get tokens(): number[];
@@ -251,7 +251,7 @@ declare module "aici" {
    *     const here = label();
    *     await gen({ maxTokens: 5 });
    *     console.log(here.text); // the generated text
-   *     rewind(here); // removes it
+   *     backtrack(here); // removes it
    */
   export function label(): Label;
 
@@ -260,12 +260,12 @@ declare module "aici" {
    *
    * Throws if the engine cannot backtrack: see `capability`.
    */
-  export function rewind(label: Label): void;
+  export function backtrack(label: Label): void;
 
   // ---- patterns
 
   /**
-   * A pattern that a generated text must match, made by `regex`, `options`, `schema` and so on.
+   * A pattern that a generated text must match, made by `regex`, `choice`, `schema` and so on.
    *
    * Make patterns at the top level if possible: they are then compiled before any request, and all requests share
    * them.
@@ -309,7 +309,7 @@ declare module "aici" {
   export function regex(pattern: string | RegExp): Pattern;
 
   /** Returns a pattern for one of several texts. */
-  export function options(texts: Iterable<string>): Pattern;
+  export function choice(texts: Iterable<string>): Pattern;
 
   /**
    * Returns a pattern for JSON that matches a schema. docs/json_schema.md describes what is enforced.
@@ -372,7 +372,7 @@ declare module "aici" {
    *       count = Integer;
    *     }
    *     const order = await json(Order, { temperature: 0 });
-   *     fixed(` So ${2 * order.count} halves of ${order.fruit}.`);
+   *     force(` So ${2 * order.count} halves of ${order.fruit}.`);
    *
    * A model is a class with the models of its members as fields; or `Integer`, `Number`, `String` or `Boolean`; an
    * array of one model, that of each item; an object of models by name; a Set of models of which one applies; or a
@@ -415,13 +415,13 @@ declare module "aici" {
    * Writes the most likely of several texts; the promise resolves to it.
    *
    * Compares the probabilities of whole texts, each in a fork: the products of those of its tokens, so a longer text
-   * of the same beginning is never more likely. `gen({ options })` decides token by token, in this sequence alone.
+   * of the same beginning is never more likely. `gen({ choice })` decides token by token, in this sequence alone.
    *
    *     const mood = await choose([" good", " bad", " neither"]);
    *
    * Throws an Error if the engine cannot fork into so many sequences, and a RangeError if there is no text.
    */
-  export function choose(options: Iterable<string>): Promise<string>;
+  export function choose(texts: Iterable<string>): Promise<string>;
 
   /**
    * Adds the logits after another text to those of this sequence, times `weight`, from now on.
@@ -526,7 +526,7 @@ declare module "aici" {
   /** Ends this sequence with an error, which the caller receives. */
   export function fail(message: unknown): never;
 
-  /** Sends pending `fixed` and `rewind` calls to the engine, and waits for its next step. Rarely needed. */
+  /** Sends pending `force` and `backtrack` calls to the engine, and waits for its next step. Rarely needed. */
   export function nextStep(): PromiseLike<void>;
 
   /**
@@ -578,9 +578,9 @@ declare module "aici" {
   /** Returns the prompt as text. */
   export const prompt: () => string;
   export const promptTokens: () => number[];
-  /** Returns everything after the prompt as text, including fixed text. */
+  /** Returns everything after the prompt as text, including forced text. */
   export const text: () => string;
-  /** Returns everything after the prompt as tokens, including fixed text. */
+  /** Returns everything after the prompt as tokens, including forced text. */
   export const tokens: () => number[];
 
   /** The names that `capability` accepts. */
@@ -644,7 +644,7 @@ declare module "aici" {
   export const isSpecial: (token: number) => boolean;
   export const vocabSize: () => number;
   /** Returns the tokens with which the model ends its text. */
-  export const endTokens: () => number[];
+  export const eosTokens: () => number[];
 
   // ---- callbacks, for scripts without `main`
 
@@ -662,7 +662,7 @@ declare module "aici" {
     /** Details of the sampled token, as in `Token`; null if they are unknown. */
     logprob: number | null;
     allowedMass: number | null;
-    top: Likely[];
+    topLogprobs: Likely[];
     /**
      * Right after a fork, the numbers of all sequences that it made, in order, including this one; otherwise only
      * the number of this sequence.
@@ -683,7 +683,7 @@ declare module "aici" {
   export const Sample: (allowed?: TokenSet, options?: Sampled) => Answer;
   /**
    * Answer of `mid_process`: shows the distribution of the next token, and calls `mid_process` again. `topLogprobs`:
-   * only this number of most likely tokens, in `Step.top`; 0: `Step.distribution`.
+   * only this number of most likely tokens, in `Step.topLogprobs`; 0: `Step.distribution`.
    */
   export const Look: (topLogprobs?: number) => Answer;
   /** Answer of `mid_process`: removes tokens at the end, then appends tokens or a text. */

@@ -11,8 +11,8 @@ from typing import Any, Literal, NoReturn, TypeVar
 _T = TypeVar("_T")
 
 #: how a generated text ended: nothing can follow in its pattern (`complete`); the model ended it, or
-#: preferred a token that the pattern forbids (`end`); at a stop string; at a limit of tokens or bytes
-Finish = Literal["complete", "end", "stop", "max_tokens", "max_bytes"]
+#: preferred a token that the pattern forbids (`eos`); at a stop string; at a limit of tokens or bytes
+FinishReason = Literal["complete", "eos", "stop", "max_tokens", "max_bytes"]
 #: the names that `capability` accepts
 Capability = Literal[
     "fork",
@@ -32,7 +32,7 @@ Capability = Literal[
 ]
 
 #: the script's argument: a text, or any JSON value; None if there is none
-argument: Any
+arg: Any
 
 class _Json:
     """Generates JSON of a model, and returns the value; `json.dumps` and `json.loads` are Python's.
@@ -42,7 +42,7 @@ class _Json:
             count = int
 
         order = await json(Order, temperature=0)
-        await fixed(f" So {2 * order.count} halves of {order.fruit}.")
+        await force(f" So {2 * order.count} halves of {order.fruit}.")
 
     A model is a class with the models of its members as attributes; or `int`, `float`, `str` or `bool`; a
     list of one model, that of each item; a dictionary of models by name; a tuple of models of which one
@@ -63,17 +63,17 @@ json: _Json
 class Error(Exception):
     """Raised for an invalid pattern, an invalid label, or an action that exceeds the engine's limits."""
 
-# ---- fixed and generated text
+# ---- forced and generated text
 
-def fixed(text: str | bytes | list[int] | tuple[int, ...], *, after: Label | None = None) -> Awaitable[None]:
+def force(text: str | bytes | list[int] | tuple[int, ...], *, after: Label | None = None) -> Awaitable[None]:
     """Appends a text, or tokens. The model reads them and does not generate them.
 
     With `after`, first removes everything after that label.
 
-    End a fixed text before a space, not after it. Most tokens that begin a word include the space before
+    End a forced text before a space, not after it. Most tokens that begin a word include the space before
     the word, so let the generated text begin with the space.
 
-        await fixed("The answer is")
+        await force("The answer is")
         number = await gen(regex=" [0-9]+")
     """
 
@@ -107,7 +107,7 @@ def gen(
     pattern: Pattern | None = None,
     *,
     regex: str | re.Pattern[str] = ...,
-    options: Iterable[str] = ...,
+    choice: Iterable[str] = ...,
     schema: dict[str, Any] | str | bool | Call = ...,
     substring: str = ...,
     kbnf: str = ...,
@@ -135,7 +135,7 @@ def gen(
 
         name = await gen(regex="[A-Z][a-z]+", max_tokens=8)
 
-    The text matches one pattern: an existing one (`pattern`), or one defined here (`regex`, `options`, ...).
+    The text matches one pattern: an existing one (`pattern`), or one defined here (`regex`, `choice`, ...).
     Without a pattern, any text is allowed.
 
     The text ends where nothing can follow in the pattern, where the model ends it, at a `stop` string, or at
@@ -159,7 +159,7 @@ def generate(
     pattern: Pattern | None = None,
     *,
     regex: str | re.Pattern[str] = ...,
-    options: Iterable[str] = ...,
+    choice: Iterable[str] = ...,
     schema: dict[str, Any] | str | bool | Call = ...,
     substring: str = ...,
     kbnf: str = ...,
@@ -237,7 +237,7 @@ class Distribution:
 
     def logprob(self, token: int) -> float:
         """Returns the natural logarithm of a token's probability."""
-    def top(self, count: int) -> list[tuple[int, float]]:
+    def likely(self, count: int) -> list[tuple[int, float]]:
         """Returns the most likely tokens with their log-probabilities, most likely first."""
     def mass(self, tokens: TokenSet) -> float:
         """Returns the probability of a set of tokens."""
@@ -268,7 +268,7 @@ class Generated:
     """A generated text with its details."""
 
     text: str
-    finish: Finish
+    finish_reason: FinishReason
     #: the details of each token
     details: list[Token]
 
@@ -289,7 +289,7 @@ class Token:
     #: total probability of all allowed tokens, at the same temperature; None in the same cases
     allowed_mass: float | None
     #: the most likely tokens with their log-probabilities, if `top_logprobs` requested them
-    top: list[tuple[int, float]]
+    top_logprobs: list[tuple[int, float]]
 
 # ---- labels and backtracking
 
@@ -317,10 +317,10 @@ def label() -> Label:
         here = label()
         await gen(max_tokens=5)
         print(here.text)  # the generated text
-        await rewind(here)  # removes it
+        await backtrack(here)  # removes it
     """
 
-def rewind(label: Label) -> Awaitable[None]:
+def backtrack(label: Label) -> Awaitable[None]:
     """Removes everything after the label; the model forgets it.
 
     Raises `Error` if the engine cannot backtrack: see `capability`.
@@ -329,7 +329,7 @@ def rewind(label: Label) -> Awaitable[None]:
 # ---- patterns
 
 class Pattern:
-    """A pattern that a generated text must match, made by `regex`, `options`, `schema` and so on.
+    """A pattern that a generated text must match, made by `regex`, `choice`, `schema` and so on.
 
     Make patterns at the top level if possible: they are then compiled before any request, and all requests
     share them.
@@ -370,7 +370,7 @@ def regex(pattern: str | re.Pattern[str]) -> Pattern:
     `pattern`: a text, or an object that `re.compile` returned.
     """
 
-def options(texts: Iterable[str]) -> Pattern:
+def choice(texts: Iterable[str]) -> Pattern:
     """Returns a pattern for one of several texts."""
 
 def schema(
@@ -426,11 +426,11 @@ async def retry(check: Callable[[], Awaitable[_T | Literal[False] | None]], atte
     ValueError if `attempts` is below 1.
     """
 
-async def choose(options: Sequence[str]) -> str:
+async def choose(texts: Sequence[str]) -> str:
     """Writes the most likely of several texts, and returns it.
 
     Compares the probabilities of whole texts, each in a fork: the products of those of its tokens, so a
-    longer text of the same beginning is never more likely. `gen(options=...)` decides token by token, in this
+    longer text of the same beginning is never more likely. `gen(choice=...)` decides token by token, in this
     sequence alone.
 
         mood = await choose([" good", " bad", " neither"])
@@ -539,7 +539,7 @@ def fail(message: str) -> NoReturn:
     """Ends this sequence with an error, which the caller receives."""
 
 def next_step() -> Awaitable[None]:
-    """Sends pending `fixed` and `rewind` calls to the engine, and waits for its next step. Rarely needed."""
+    """Sends pending `force` and `backtrack` calls, and waits for the engine's next step. Rarely needed."""
 
 def get_var(name: str, default: Any = None) -> Any:
     """Returns the value of a variable, a text; `default` if the variable does not exist.
@@ -587,10 +587,10 @@ def prompt() -> str:
 
 def prompt_tokens() -> list[int]: ...
 def text() -> str:
-    """Returns everything after the prompt as text, including fixed text."""
+    """Returns everything after the prompt as text, including forced text."""
 
 def tokens() -> list[int]:
-    """Returns everything after the prompt as tokens, including fixed text."""
+    """Returns everything after the prompt as tokens, including forced text."""
 
 def capability(name: Capability) -> int:
     """Returns what the engine supports: a maximum for "top_logprobs" and "max_forks", otherwise 1 or 0.
@@ -639,7 +639,7 @@ def token_bytes(token: int) -> bytes:
 
 def is_special(token: int) -> bool: ...
 def vocab_size() -> int: ...
-def end_tokens() -> list[int]:
+def eos_tokens() -> list[int]:
     """Returns the tokens with which the model ends its text."""
 
 # ---- callbacks, for scripts without `main`
@@ -659,7 +659,7 @@ class Step:
     #: details of the sampled token, as in `Token`; None if they are unknown
     logprob: float | None
     allowed_mass: float | None
-    top: list[tuple[int, float]]
+    top_logprobs: list[tuple[int, float]]
     #: right after a fork, the numbers of all sequences that it made, in order, including this one; otherwise
     #: only the number of this sequence
     fork_group: list[int]
@@ -692,7 +692,7 @@ class Sample:
 class Look:
     """Answer of `mid_process`: shows the distribution of the next token, and calls `mid_process` again.
 
-    `top_logprobs`: only this number of most likely tokens, in `Step.top`. 0: `Step.distribution`.
+    `top_logprobs`: only this number of most likely tokens, in `Step.top_logprobs`. 0: `Step.distribution`.
     """
 
     def __init__(self, top_logprobs: int = 0) -> None: ...

@@ -36,7 +36,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
 }
 _EXPECTED: dict[str, tuple[type, ...]] = {
     "text": (str,),
-    "reason": (str,),
+    "finish_reason": (str,),
     "error": (str,),
     "log": (str, list),
     "variables": (dict,),
@@ -189,7 +189,7 @@ def run_case(playground: Playground, controller: str | Path, case: Case) -> Case
         )
     except ControllerError as error:  # the controller refuses to start
         log = str(error.detail.get("log", ""))
-        transcript = Transcript(reason="error", error=error, log=log)
+        transcript = Transcript(finish_reason="error", error=error, log=log)
     result = CaseResult(case, transcript)
     actual = outcome(transcript)
     expected = dict(case.expect)
@@ -205,7 +205,7 @@ def outcome(transcript: Transcript) -> dict[str, Any]:
     values = {name: value.decode("utf-8", "backslashreplace") for name, value in transcript.variables.items()}
     return {
         "text": transcript.text,
-        "reason": transcript.reason,
+        "finish_reason": transcript.finish_reason,
         "error": "" if transcript.error is None else str(transcript.error),
         "log": transcript.log.splitlines(),
         "variables": values,
@@ -281,7 +281,9 @@ def _expectation(result: CaseResult) -> dict[str, Any]:
     if now["error"]:
         now["error"] = now["error"].splitlines()[0 if "\n    at " in now["error"] else -1]
     before = result.case.expect
-    kinds = [key for key in now if key in before] if before else [key for key in now if key != "reason"]
+    kinds = (
+        [key for key in now if key in before] if before else [key for key in now if key != "finish_reason"]
+    )
     expect = {key: now[key] for key in kinds if now[key] or key in before or key == "text"}
     if not now["error"]:
         expect.pop("error", None)

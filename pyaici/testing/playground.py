@@ -28,7 +28,7 @@ from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.batching.model import Feed, Slot, TextCache, TextSlot
 from pyaici.engines.batching.sampler import Choice, Chosen, NumpySampler
 from pyaici.engines.engine import (
-    BackTracked,
+    Backtracked,
     Event,
     Forked,
     GenerationResult,
@@ -62,7 +62,7 @@ class Transcript:
     tokens: list[int] = field(default_factory=list)
     #: events in order: sampled text as it is, {forced text}, <-removed text> for a backtrack
     history: str = ""
-    reason: Reason = "work"
+    finish_reason: Reason = "work"
     error: AiciError | None = None
     #: what the controller printed
     log: str = ""
@@ -250,7 +250,7 @@ class _Scribe:
                 for child in event.children:
                     self._played[child] = self._transcripts[len(self._played)]
                     self._played[child].history = self._played[event.seq].history
-            elif isinstance(event, BackTracked):
+            elif isinstance(event, Backtracked):
                 self._played[event.seq].history += f"<-{event.text}>"
             elif isinstance(event, TokensAppended) and event.text:
                 forced = event.origin is Origin.FORCED
@@ -262,7 +262,10 @@ class _Scribe:
             transcript = self._played[result.seq]
             transcript.text, transcript.tokens, transcript.log = result.text, result.new_tokens, result.log
             # nothing cancels the request, and it has no beams
-            transcript.reason, transcript.error = cast("Reason", result.reason.value), result.error
+            transcript.finish_reason, transcript.error = (
+                cast("Reason", result.finish_reason.value),
+                result.error,
+            )
         first, *forks = self._transcripts
         first.forks, first.variables = forks, results[0].variables
         return first

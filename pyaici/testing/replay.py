@@ -413,7 +413,7 @@ class _Player:
         if tokens and tokens[-1] in self._vocabulary.eos and not answer.hold_end:
             return True
         full = len(line.tokens) - line.prompt_size >= self._recording.max_tokens
-        return full or (line.recorded.reason == "length" and line.is_over)
+        return full or (line.recorded.finish_reason == "length" and line.is_over)
 
     def _sample(self, seq: int, line: _Line, answer: MidResult) -> StepInput | None:
         assert answer.row is not None
@@ -437,19 +437,19 @@ class _Player:
         line.tokens.append(event.token)
         logprob = nan if event.logprob is None else event.logprob
         mass = nan if event.allowed_mass is None else event.allowed_mass
-        return StepInput(seq, [event.token], 0, True, logprob, mass, event.top)
+        return StepInput(seq, [event.token], 0, True, logprob, mass, event.top_logprobs)
 
     def _show(self, seq: int, line: _Line, answer: Look) -> StepInput | None:
         event = line.take_event(Looked)
-        if isinstance(event, Looked) and (event.top is None) == (answer.logits is not None):
+        if isinstance(event, Looked) and (event.top_logprobs is None) == (answer.logits is not None):
             if answer.logits is None:
-                return StepInput(seq, top=event.top)
+                return StepInput(seq, top_logprobs=event.top_logprobs)
             unpacked = decompressobj().decompress(event.logits, answer.logits.nbytes + 4)
             shown = np.frombuffer(unpacked, np.float32)
             if len(shown) == len(answer.logits):
                 answer.logits[:] = shown
-                return StepInput(seq, top=[])
-        wanted = "all logits" if answer.logits is not None else counted(answer.top, "likely token")
+                return StepInput(seq, top_logprobs=[])
+        wanted = "all logits" if answer.logits is not None else counted(answer.top_logprobs, "likely token")
         self.problems.append(
             f"{line.name}, step {line.steps}: the controller looks at {wanted}, which the recording does not "
             "have here"

@@ -126,20 +126,20 @@ def test_dots_in_expected_output_match_any_text() -> None:
 
 
 ONE_SCRIPT = """'''python script
-from aici import fixed, gen
+from aici import force, gen
 async def main():
     print(await gen(regex="[a-z]+"))
-    await fixed("!\\n?")
+    await force("!\\n?")
 '''
 """
 
 
 def test_scripts_are_played_in_both_languages_and_compared(tmp_path: Path, playground: Playground) -> None:
     other = """'''js script
-import { fixed, gen } from "aici";
+import { force, gen } from "aici";
 export async function main() {
   console.log(await gen({ regex: "[a-z]+" }));
-  fixed("!\\n?");
+  force("!\\n?");
 }
 '''
 """

@@ -35,7 +35,7 @@ def test_rust_example_works(tmp_path: Path) -> None:
     module = build(tmp_path / "parentheses")
     with Playground() as playground:
         assert playground.play(module, "f(a, (b)) - c) + d").text == "f(a, (b)) - c + d"
-        assert playground.play(module, "f(a, (b)").reason == "length"
+        assert playground.play(module, "f(a, (b)").finish_reason == "length"
     cargo = shutil.which("cargo")
     assert cargo, "cargo has built the module"
     tested = subprocess.run(

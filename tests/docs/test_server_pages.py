@@ -314,7 +314,7 @@ def seen(events: Iterable[dict[str, Any]], kind: str) -> set[str]:
 ASKING = """
 from aici import *
 async def main():
-    await fixed(str(await call("add", a=1, b=2)))
+    await force(str(await call("add", a=1, b=2)))
 """
 
 

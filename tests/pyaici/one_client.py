@@ -11,9 +11,9 @@ YEAR = " [A-Z][a-z]{2,7}, [0-9]{4}"
 SCRIPT = """
 from aici import *
 async def main():
-    await fixed(" 2 + 3 =")
+    await force(" 2 + 3 =")
     await gen(regex=" [0-9]")
-    await fixed(f" and {argument}")
+    await force(f" and {arg}")
 """
 SCHEMA = {
     "type": "object",

@@ -1,7 +1,8 @@
-"""The options of a request have the same names, types and defaults wherever they can be given.
+"""The same things have the same names everywhere: options of requests, events, and results.
 
-`OPTIONS` is the vocabulary. A surface that names something otherwise, because another project has chosen the
-name, is in `RENAMED`; one that lacks an option is in `LACKING`, with the reason.
+`OPTIONS` is the vocabulary of requests. A surface that names something otherwise, because another project has
+chosen the name, is in `RENAMED`; one that lacks an option is in `LACKING`, with the reason. `WORDS` is the
+vocabulary of what a run reports and of scripts, and `OTHER_WORDS` has the names that nothing there may have.
 """
 
 from __future__ import annotations
@@ -12,26 +13,46 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
 
 from aicirt.contract.abi import MID_RESULT
-from aicirt.contract.messages import Truncation
+from aicirt.contract.messages import StepInput, Truncation
+from pyaici import rest_types
 from pyaici.cli.__main__ import parser
+from pyaici.engines import engine
 from pyaici.engines.calls import KEYS, PREFIX
-from pyaici.engines.engine import Request, Sampling
+from pyaici.engines.engine import (
+    Backtracked,
+    Finished,
+    FinishReason,
+    GenerationResult,
+    Log,
+    Origin,
+    Request,
+    Sampling,
+    Started,
+    TokensAppended,
+)
 from pyaici.engines.vllm.frontend import arguments as vllm
+from pyaici.evaluation.experiment import Outcome
+from pyaici.recording.recording import RecordedSequence, Sampled
 from pyaici.server.apis.messages.requests import MessagesRequest
 from pyaici.server.apis.ollama.requests import Options
 from pyaici.server.apis.openai.requests import ChatRequest, CompletionRequest, VllmArguments
 from pyaici.server.apis.responses.requests import ResponsesRequest
+from pyaici.server.apis.run.report import RunReport
 from pyaici.server.apis.run.routes import RunRequest
+from pyaici.testing.playground import Transcript
 
 ROOT = Path(__file__).resolve().parents[2]
 STUBS = ROOT / "pyaici" / "scripting"
 SDK = ROOT / "controllers" / "sdk"
+#: the declarations of scripts
+STUBBED = ("aici.pyi", "aici.d.ts")
 #: name -> (type, value that changes nothing, or the value of the library)
 OPTIONS: dict[str, tuple[type, Any]] = {
     "temperature": (float, 0.0),
@@ -269,3 +290,91 @@ def test_a_request_names_its_controller_in_the_same_way_everywhere() -> None:
 def test_the_server_knows_the_keys_of_vllm() -> None:
     """The server refuses keys that it cannot carry out, each with a cure; `aici_keep` changes nothing."""
     assert set(vllm._KEYS) == {*VllmArguments.model_fields, *VllmArguments.refused, f"{PREFIX}keep"}
+
+
+# -- events, results and scripts ---------------------------------------------------------------------------
+
+#: surfaces that report whole runs
+RUNS = {"results", "/v1/run", "rest_types", "tests", "recordings"}
+#: word -> the surfaces that have it. The ABI calls forced tokens `ff_tokens`
+WORDS = {
+    "finish_reason": {
+        "events",
+        "results",
+        "/v1/run",
+        "rest_types",
+        "evaluation",
+        "tests",
+        "recordings",
+        *STUBBED,
+    },
+    "log": {"results", "/v1/run", "rest_types", "tests", "recordings"},
+    "top_logprobs": {"events", "/v1/run", "rest_types", "reports", "recordings", *STUBBED},
+    "backtrack": {"/v1/run", "reports", *STUBBED},
+    "backtracked": {"results", "evaluation"},
+    "forced": {"results", "evaluation", *STUBBED},
+    "force": set(STUBBED),
+    "choice": set(STUBBED),
+    "arg": {"rest_types", *STUBBED},
+    "eos_tokens": set(STUBBED),
+    "controller": {"rest_types"},
+}
+OTHER_WORDS = {
+    *("module", "argument", "fixed", "rewind", "removed", "retracted", "end_tokens", "options"),
+    *("finish", "reason", "top", "logs"),
+}
+
+
+def reported() -> Iterator[str]:
+    """Yields the names in a step of `/v1/run` that has every kind of text."""
+    report = RunReport(SimpleNamespace(token_text=str))  # type: ignore[arg-type]
+    token = TokensAppended(0, 0, [1], "a", Origin.SAMPLED, [-0.5], [[(1, -0.5)]], 3)
+    ended = Finished(0, 0, FinishReason.STOP, None)
+    step = report.step([Started(0, 0, [5], "b"), token, Backtracked(0, 0, 1, "a"), Log(0, 0, "c"), ended])
+    for fork in step["forks"]:
+        yield from fork
+        for piece in fork["pieces"]:
+            yield from piece
+
+
+def snake(name: str) -> str:
+    """Returns a name of JavaScript as Python would have it."""
+    return re.sub("[A-Z]", lambda letter: "_" + letter[0].lower(), name)
+
+
+def surfaces() -> dict[str, set[str]]:
+    """Returns the names of each surface, those of parameters of scripts included."""
+    events = [
+        each for each in vars(engine).values() if isinstance(each, type) and issubclass(each, engine.Event)
+    ]
+    kinds: dict[str, list[type]] = {
+        "events": events,
+        "results": [GenerationResult],
+        "evaluation": [Outcome],
+        "tests": [Transcript],
+        "recordings": [RecordedSequence, Sampled],
+    }
+    found = {
+        surface: {each.name for kind in some for each in fields(kind)} for surface, some in kinds.items()
+    }
+    typed = [each for each in vars(rest_types).values() if hasattr(each, "__required_keys__")]
+    found["rest_types"] = {name for each in typed for name in each.__annotations__}
+    found["/v1/run"], found["reports"] = set(reported()), set(StepInput._fields)
+    nodes = list(ast.walk(ast.parse((STUBS / "aici.pyi").read_text())))
+    found["aici.pyi"] = {
+        each.name for each in nodes if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    found["aici.pyi"] |= {each.target.id for each in nodes if isinstance(each, ast.AnnAssign)}  # type: ignore[union-attr]
+    found["aici.pyi"] |= {each.arg for each in nodes if isinstance(each, ast.arg)}
+    text = re.sub(r"/\*\*.*?\*/", "", (STUBS / "aici.d.ts").read_text(), flags=re.DOTALL)
+    names = re.findall(r"^ +(?:export |get |const |function )*(\w+)\??[:(<]", text, re.MULTILINE)
+    found["aici.d.ts"] = {snake(name) for name in names} - {"options"}  # JavaScript's named arguments
+    return found
+
+
+def test_events_results_and_scripts_have_the_same_words() -> None:
+    found = surfaces()
+    for word, expected in WORDS.items():
+        assert {surface for surface, names in found.items() if word in names} == expected, word
+    for surface, names in found.items():
+        assert not names & OTHER_WORDS, surface

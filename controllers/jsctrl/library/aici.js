@@ -7,7 +7,7 @@ import * as native from "_aici";
 import * as host from "_host";
 
 /** The script's argument (`--arg`): a text, or any JSON value. */
-export const argument = JSON.parse(globalThis._aici_argument);
+export const arg = JSON.parse(globalThis._aici_argument);
 delete globalThis._aici_argument;
 
 // ---- the log
@@ -120,12 +120,12 @@ export function label() {
   return new Label();
 }
 
-export function fixed(text, { after } = {}) {
+export function force(text, { after } = {}) {
   if (after !== undefined) native.rewindTo(after.position);
   native.force(text);
 }
 
-export function rewind(label) {
+export function backtrack(label) {
   native.rewindTo(label.position);
 }
 
@@ -141,7 +141,7 @@ export const assistant = () => native.turn(ASSISTANT, "", "");
 
 // ---- patterns
 
-const [REGEX, OPTIONS, SCHEMA, SUBSTRING, KBNF, LARK, GBNF, YACC] = [0, 1, 2, 3, 4, 5, 6, 7];
+const [REGEX, CHOICE, SCHEMA, SUBSTRING, KBNF, LARK, GBNF, YACC] = [0, 1, 2, 3, 4, 5, 6, 7];
 const numbers = new WeakMap(); // of patterns and constraints
 
 /** A pattern for generated texts. Patterns made at the top level are compiled before any request. */
@@ -198,11 +198,11 @@ export function regex(pattern) {
   return new Pattern(REGEX, flags === "" ? pattern.source : `(?${flags})${pattern.source}`);
 }
 
-export function options(texts) {
+export function choice(texts) {
   if (typeof texts === "string") {
-    throw new TypeError(`options takes a list of texts, not one text: write [${JSON.stringify(texts)}]`);
+    throw new TypeError(`choice takes a list of texts, not one text: write [${JSON.stringify(texts)}]`);
   }
-  return new Pattern(OPTIONS, JSON.stringify([...texts]));
+  return new Pattern(CHOICE, JSON.stringify([...texts]));
 }
 
 export function schema(schema, { whitespace = "flexible" } = {}) {
@@ -219,7 +219,7 @@ export const lark = (grammar) => new Pattern(LARK, grammar);
 export const gbnf = (grammar) => new Pattern(GBNF, grammar);
 export const yacc = (grammar) => new Pattern(YACC, grammar);
 
-const makers = { regex, options, schema, substring, kbnf, lark, gbnf, yacc };
+const makers = { regex, choice, schema, substring, kbnf, lark, gbnf, yacc };
 
 function patternOf(pattern, ways) {
   for (const [name, value] of Object.entries(ways)) {
@@ -228,16 +228,16 @@ function patternOf(pattern, ways) {
     pattern = makers[name](value);
   }
   if (pattern === undefined) return 0;
-  if (!(pattern instanceof Pattern)) throw new TypeError("a pattern is made by regex(), options(), schema() and so on");
+  if (!(pattern instanceof Pattern)) throw new TypeError("a pattern is made by regex(), choice(), schema() and so on");
   return numbers.get(pattern);
 }
 
 // ---- generating
 
 export class Generated {
-  constructor({ text, finish, details }) {
+  constructor({ text, finishReason, details }) {
     this.text = text;
-    this.finish = finish;
+    this.finishReason = finishReason;
     this.details = details;
   }
 
@@ -291,7 +291,7 @@ function generation(name, first, second, read, whole) {
   if (first instanceof RegExp) first = regex(first);
   const isPattern = first instanceof Pattern;
   if (!isPattern && (second !== undefined || (first !== undefined && Object(first) !== first)))
-    throw new TypeError(`${name} takes options, or a pattern and options; regex(), options(), ... make patterns`);
+    throw new TypeError(`${name} takes options, or a pattern and options; regex(), choice(), ... make patterns`);
   const given = (isPattern ? second : first) ?? {};
   if (given.schema instanceof Call) {
     const again = (schema) => ({ ...given, schema });
@@ -351,7 +351,7 @@ export class Distribution {
     return this.logits[token] - this._norm;
   }
 
-  top(count) {
+  likely(count) {
     return native.likely(this._bytes, this._norm, count);
   }
 
@@ -381,19 +381,19 @@ export async function retry(check, attempts) {
   for (let i = 0; i < attempts; i++) {
     const found = (await check()) ?? false;
     if (found !== false) return found;
-    rewind(start);
+    backtrack(start);
   }
   throw new Error(`none of ${attempts} attempts has passed its check`);
 }
 
 /** Writes the text that is the most likely as a whole. A fork for each text computes its probability. */
-export async function choose(options) {
-  const texts = [...options];
+export async function choose(choices) {
+  const texts = [...choices];
   const tokens = texts.map(tokenize);
   if (texts.length === 0 || texts.includes("")) throw new RangeError("choose takes one text or more, and none may be empty");
   const scores = texts.length === 1 ? [0] : await gather(tokens.map(scorer));
   const best = scores.indexOf(Math.max(...scores));
-  fixed(tokens[best]);
+  force(tokens[best]);
   return texts[best];
 }
 
@@ -522,7 +522,7 @@ async function gatherFunctions(functions) {
   }
   setVar(names[mine], JSON.stringify(answer));
   if (mine !== 0) stop();
-  rewind(start);
+  backtrack(start);
   await wait(...names);
   return names.map((name) => {
     const { value, error } = JSON.parse(getVar(name));
@@ -778,7 +778,7 @@ export const detokenize = (tokens) => host.detokenize([...tokens]);
 export const tokenBytes = (token) => host.tokenBytes(token);
 export const isSpecial = (token) => host.isSpecial(token);
 export const vocabSize = () => host.vocabularySize();
-export const endTokens = () => host.endTokens();
+export const eosTokens = () => host.eosTokens();
 
 // ---- the sequence
 

@@ -6,7 +6,7 @@
  *
  * Prompt: Anna has 3 apples and buys 4 more. How many apples has she?
  */
-import { fixed, gather, gen, regex, setVar } from "aici";
+import { force, gather, gen, regex, setVar } from "aici";
 
 const VOTES = 5;
 const NUMBER = regex(/ [0-9]{1,3}/);
@@ -26,7 +26,7 @@ function winner(votes) {
 
 async function vote() {
   await gen({ stop: "\n", maxTokens: 10, temperature: 0.7 });
-  fixed("\nThe answer is");
+  force("\nThe answer is");
   return (await gen(NUMBER)).trim();
 }
 
@@ -37,6 +37,6 @@ export async function main() {
     votes.push(...(await gather(Array(Math.min(2, VOTES - votes.length)).fill(vote))));
   }
   const found = winner(votes);
-  fixed(`${found} (${count(votes, found)} of ${votes.length} say so)`);
+  force(`${found} (${count(votes, found)} of ${votes.length} say so)`);
   setVar("votes", votes.join(" "));
 }

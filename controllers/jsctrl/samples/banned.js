@@ -3,14 +3,14 @@
  * Prompt: Describe a nice day at the beach.
  * Argument: ["sun", "beach", "sand", "water", "waves"]
  */
-import { TokenSet, argument, endTokens, generate, sample, tokenBytes, tokens, vocabSize } from "aici";
+import { TokenSet, arg, eosTokens, generate, sample, tokenBytes, tokens, vocabSize } from "aici";
 
-const WORDS = (argument ?? ["very", "really"]).map((word) => " " + word);
+const WORDS = (arg ?? ["very", "really"]).map((word) => " " + word);
 
 // All tokens except those with which one of the words begins. Checking the whole vocabulary takes a moment,
 // but code at the top level runs once, for all requests.
 const OTHERS = TokenSet.text();
-OTHERS.allow(endTokens());
+OTHERS.allow(eosTokens());
 for (let token = 0; token < vocabSize(); token++) {
   const piece = String.fromCharCode(...tokenBytes(token));
   if (piece && WORDS.some((word) => word.startsWith(piece) || piece.startsWith(word))) OTHERS.forbid(token);
@@ -21,9 +21,9 @@ export async function main() {
   while (tokens().length < length) {
     // a text with a stop string ends right before that string, even within a token
     const out = await generate({ stop: WORDS, maxTokens: length - tokens().length, logprobs: false });
-    if (out.finish !== "stop") return;
+    if (out.finishReason !== "stop") return;
     // here the model wanted one of the words: sample another token, then let the model continue
     const one = await sample(OTHERS);
-    if (endTokens().includes(one.token)) return;
+    if (eosTokens().includes(one.token)) return;
   }
 }

@@ -2,7 +2,7 @@
  *
  * Prompt: Write a slogan for a bakery.
  */
-import { fixed, gather, generate, regex, setVar } from "aici";
+import { force, gather, generate, regex, setVar } from "aici";
 
 const SLOGAN = regex(/[A-Z][^\n"]{5,60}[.!]/);
 
@@ -17,6 +17,6 @@ export async function main() {
   // the forks share the prompt's cache and a forward pass, so four cost little more than one
   const tries = await gather([attempt, attempt, attempt, attempt]);
   const best = tries.reduce((one, other) => (other.score > one.score ? other : one));
-  fixed(best.text);
+  force(best.text);
   setVar("score", best.score.toFixed(3));
 }

@@ -7,7 +7,7 @@
  * Prompt: Write a Python function double(n) that returns twice the number n.
  * Argument: assert [double(n) for n in (0, 1, 4)] == [0, 2, 8]
  */
-import { CallError, argument, call, fixed, gen, regex, setVar } from "aici";
+import { CallError, arg, call, force, gen, regex, setVar } from "aici";
 
 // The pattern limits the code to arithmetic, so the tool may run whatever the model writes, for a short
 // time. The code may still be wrong, and it need not be valid Python.
@@ -15,23 +15,23 @@ const BODY = regex(/ [n0-9+*() -]{1,20}/);
 
 export async function main() {
   for (let attempt = 1; attempt <= 4; attempt++) {
-    fixed("```python\ndef double(n):\n    return");
+    force("```python\ndef double(n):\n    return");
     // a higher temperature each time, so that the model does not write the same again
     const body = await gen(BODY, { temperature: 0.3 * attempt });
     const code = `def double(n):\n    return${body}\n`;
-    fixed("\n```\n");
+    force("\n```\n");
     try {
-      await call("tools.run", { code: code + argument });
+      await call("tools.run", { code: code + arg });
     } catch (error) {
       if (!(error instanceof CallError)) throw error;
       // the model reads its error before it tries again
-      fixed(`Error: ${error.message}\n`);
+      force(`Error: ${error.message}\n`);
       continue;
     }
-    fixed("All checks pass.");
+    force("All checks pass.");
     setVar("code", code);
     setVar("attempts", attempt);
     return;
   }
-  fixed("I give up.");
+  force("I give up.");
 }

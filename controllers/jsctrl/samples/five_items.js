@@ -2,7 +2,7 @@
  *
  * Prompt: Name five fruits.
  */
-import { fixed, gen, label, regex, rewind, setVar } from "aici";
+import { backtrack, force, gen, label, regex, setVar } from "aici";
 
 // The model writes the space before an item, since most of its tokens begin with one (" Apple"). After a
 // fixed space it could not use those tokens.
@@ -12,18 +12,18 @@ export async function main() {
   const items = [];
   for (let number = 1; number <= 5; number++) {
     // fixed text takes no time of the model, which writes only the items
-    fixed(`${number}.`);
+    force(`${number}.`);
     const here = label();
     let item;
     for (const temperature of [0, 0.7, 1, 1.5]) {
       item = await gen(ITEM, { maxTokens: 6, temperature });
       if (!items.includes(item)) break;
       // small models repeat themselves: remove the item, and try again at a higher temperature
-      rewind(here);
+      backtrack(here);
     }
     items.push(item);
-    // after rewind the item is gone, so write the last attempt again
-    fixed(item + "\n", { after: here });
+    // after backtrack the item is gone, so write the last attempt again
+    force(item + "\n", { after: here });
   }
   // the caller gets the variable in addition to the text, and need not parse the text
   setVar("items", items.join(",").trim());

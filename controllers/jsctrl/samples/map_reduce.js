@@ -7,22 +7,22 @@
  * Prompt: What did the town decide?
  * Argument: ["The council met on Monday.", "The bridge is old.", "A new one is costly.", "They repair it."]
  */
-import { argument, fixed, gather, gen, regex, setVar } from "aici";
+import { arg, force, gather, gen, regex, setVar } from "aici";
 
 const SENTENCE = regex(/ [A-Z][^\n.]{10,80}\./);
 
 const summarize = (texts) => async () => {
-  fixed(`Text:\n${texts.join("\n")}\nThe text in one sentence:`);
+  force(`Text:\n${texts.join("\n")}\nThe text in one sentence:`);
   return (await gen(SENTENCE)).trim();
 };
 
 export async function main() {
-  let notes = await gather(argument.map((text) => summarize([text])));
+  let notes = await gather(arg.map((text) => summarize([text])));
   while (notes.length > 1) {
     console.log(notes.length, "notes");
     const pairs = notes.flatMap((_, at) => (at % 2 === 0 ? [notes.slice(at, at + 2)] : []));
     notes = await gather(pairs.map(summarize));
   }
-  fixed(notes[0]);
+  force(notes[0]);
   setVar("summary", notes[0]);
 }

@@ -2,7 +2,7 @@
  *
  * Prompt: Anna has 3 apples and buys 4 more. How many apples has she?
  */
-import { fixed, fork, gen, label, regex, rewind, stop, wait } from "aici";
+import { backtrack, force, fork, gen, label, regex, stop, wait } from "aici";
 
 const FORKS = 5;
 const NUMBER = regex(/ [0-9]{1,3}/);
@@ -11,7 +11,7 @@ export async function main() {
   const start = label();
   const mine = await fork(FORKS); // from here on, five copies of this script run; mine is 0, 1, 2, 3 or 4
   await gen({ stop: "\n", maxTokens: 20, temperature: 0.7 });
-  fixed("\nThe answer is");
+  force("\nThe answer is");
   // variables belong to the whole request, so forks communicate through them
   await gen(NUMBER, { store: `vote${mine}` });
   if (mine !== 0) stop();
@@ -20,6 +20,6 @@ export async function main() {
   const votes = await wait(...Array.from({ length: FORKS }, (_, number) => `vote${number}`));
   const count = (answer) => votes.filter((vote) => vote === answer).length;
   const winner = votes.reduce((one, other) => (count(other) > count(one) ? other : one));
-  rewind(start);
-  fixed(`${winner.trim()} (${count(winner)} of ${FORKS} say so)`);
+  backtrack(start);
+  force(`${winner.trim()} (${count(winner)} of ${FORKS} say so)`);
 }

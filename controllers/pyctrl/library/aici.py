@@ -11,7 +11,7 @@ import _host
 
 Error = _aici.Error
 #: the script's argument (`--arg`): a text, or any JSON value
-argument = _json.loads(globals()["_argument"])
+arg = _json.loads(globals()["_argument"])
 
 
 # ---- actions
@@ -108,16 +108,16 @@ def label():
     return Label()
 
 
-def fixed(text, *, after=None):
+def force(text, *, after=None):
     if not isinstance(text, (str, bytes, list, tuple)):
-        raise TypeError("fixed takes a text or tokens, not " + type(text).__name__)
+        raise TypeError("force takes a text or tokens, not " + type(text).__name__)
     if after is not None:
         _aici.rewind_to(after.position)
     _aici.force(text)
     return _done
 
 
-def rewind(label):
+def backtrack(label):
     _aici.rewind_to(label.position)
     return _done
 
@@ -150,7 +150,7 @@ def assistant():
 
 # ---- patterns
 
-_REGEX, _OPTIONS, _SCHEMA, _SUBSTRING, _KBNF, _LARK, _GBNF, _YACC = range(8)
+_REGEX, _CHOICE, _SCHEMA, _SUBSTRING, _KBNF, _LARK, _GBNF, _YACC = range(8)
 
 
 class Pattern:
@@ -212,10 +212,10 @@ def _text(of):
     return of.decode() if isinstance(of, bytes) else of
 
 
-def options(texts):
+def choice(texts):
     if isinstance(texts, (str, bytes)):
-        raise TypeError("options takes a list of texts, not one text: write options([" + repr(texts) + "])")
-    return Pattern(_OPTIONS, _json.dumps(list(texts)))
+        raise TypeError("choice takes a list of texts, not one text: write choice([" + repr(texts) + "])")
+    return Pattern(_CHOICE, _json.dumps(list(texts)))
 
 
 def schema(schema, whitespace="flexible"):
@@ -249,7 +249,7 @@ def yacc(grammar):
 
 _MAKERS = {
     "regex": regex,
-    "options": options,
+    "choice": choice,
     "schema": schema,
     "substring": substring,
     "kbnf": kbnf,
@@ -269,7 +269,7 @@ def _pattern(pattern, ways):
     if pattern is None:
         return 0
     if not isinstance(pattern, Pattern):
-        raise TypeError("a pattern is made by regex(), options(), schema() and so on")
+        raise TypeError("a pattern is made by regex(), choice(), schema() and so on")
     return pattern._number
 
 
@@ -278,17 +278,17 @@ def _pattern(pattern, ways):
 
 class Token:
     # A token of a generated text.
-    def __init__(self, token, logprob, allowed_mass, top):
+    def __init__(self, token, logprob, allowed_mass, top_logprobs):
         self.token = token
         self.logprob = logprob
         self.allowed_mass = allowed_mass
-        self.top = top
+        self.top_logprobs = top_logprobs
 
 
 class Generated:
-    def __init__(self, text, finish, tokens):
+    def __init__(self, text, finish_reason, tokens):
         self.text = text
-        self.finish = finish
+        self.finish_reason = finish_reason
         self.details = [Token(*token) for token in tokens]
 
     @property
@@ -391,7 +391,7 @@ class Distribution:
     def logprob(self, token):
         return self.logits[token] - self._norm
 
-    def top(self, count):
+    def likely(self, count):
         return _aici.likely(self.logits, self._norm, count)
 
     def mass(self, tokens):
@@ -422,19 +422,19 @@ async def retry(check, attempts):
         found = await check()
         if found is not None and found is not False:
             return found
-        rewind(start)
+        backtrack(start)
     raise Error("none of " + str(attempts) + " attempts has passed its check")
 
 
-async def choose(options):
+async def choose(texts):
     # Writes the text that is the most likely as a whole. A fork for each text computes its probability.
-    texts = [tokenize(text) for text in options]
-    if not texts or [] in texts:
+    tokens = [tokenize(text) for text in texts]
+    if not texts or [] in tokens:
         raise ValueError("choose takes one text or more, and none may be empty")
-    scores = [0] if len(texts) == 1 else await gather(*[_scorer(tokens) for tokens in texts])
+    scores = [0] if len(texts) == 1 else await gather(*[_scorer(each) for each in tokens])
     best = scores.index(max(scores))
-    fixed(texts[best])
-    return options[best]
+    force(tokens[best])
+    return texts[best]
 
 
 #: of a token that the model never writes; results of forks are JSON, which has no infinity
@@ -596,7 +596,7 @@ async def _gather_functions(functions):
     set_var(names[mine], _json.dumps(answer))
     if mine != 0:
         stop()
-    rewind(start)
+    backtrack(start)
     await wait(*names)
     answers = [_json.loads(get_var(name)) for name in names]
     for answer in answers:
@@ -849,8 +849,8 @@ def vocab_size():
     return _host.vocabulary_size()
 
 
-def end_tokens():
-    return _host.end_tokens()
+def eos_tokens():
+    return _host.eos_tokens()
 
 
 # ---- the sequence
@@ -890,7 +890,7 @@ class Step:
             self.sampled,
             self.logprob,
             self.allowed_mass,
-            self.top,
+            self.top_logprobs,
             self.fork_group,
             self.looked,
             logits,

@@ -231,9 +231,9 @@ static mp_obj_t begin_generation(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(begin_generation, 8, 8);
 
-static const qstr finishes[] = {MP_QSTR_complete, MP_QSTR_end, MP_QSTR_stop, MP_QSTR_max_tokens, MP_QSTR_max_bytes};
+static const qstr finishes[] = {MP_QSTR_complete, MP_QSTR_eos, MP_QSTR_stop, MP_QSTR_max_tokens, MP_QSTR_max_bytes};
 
-/* text, finish, [(token, logprob, allowed mass, [(token, logprob)...])...] */
+/* text, finish reason, [(token, logprob, allowed mass, [(token, logprob)...])...] */
 static mp_obj_t generated(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   script_generated result;

@@ -11,11 +11,11 @@ static mp_obj_t vocabulary_size(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(vocabulary_size, 0, 0);
 
-static mp_obj_t end_tokens(size_t n, const mp_obj_t *of) {
+static mp_obj_t eos_tokens(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
-  return from_tokens(script_end_tokens());
+  return from_tokens(script_eos_tokens());
 }
-FUNCTION(end_tokens, 0, 0);
+FUNCTION(eos_tokens, 0, 0);
 
 /* Returns the bytes of a token, and whether it is special. */
 static mp_obj_t token(size_t n, const mp_obj_t *of) {
@@ -182,7 +182,7 @@ FUNCTION(mask_tokens, 1, 1);
 
 static const mp_rom_map_elem_t entries[] = {
     {MP_ROM_QSTR(MP_QSTR___name__), MP_ROM_QSTR(MP_QSTR__host)},
-    ENTRY(vocabulary_size), ENTRY(end_tokens), ENTRY(token), ENTRY(tokenize), ENTRY(detokenize), ENTRY(capability),
+    ENTRY(vocabulary_size), ENTRY(eos_tokens), ENTRY(token), ENTRY(tokenize), ENTRY(detokenize), ENTRY(capability),
     ENTRY(get_variable), ENTRY(set_variable), ENTRY(call), ENTRY(stop), ENTRY(fail), ENTRY(new_mask), ENTRY(mask_all),
     ENTRY(mask_text), ENTRY(mask_put), ENTRY(mask_has), ENTRY(mask_count), ENTRY(mask_combine), ENTRY(mask_tokens),
 };

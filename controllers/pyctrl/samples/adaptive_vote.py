@@ -7,7 +7,7 @@ when a few answers in a row agree.
 Prompt: Anna has 3 apples and buys 4 more. How many apples has she?
 """
 
-from aici import fixed, gather, gen, regex, set_var
+from aici import force, gather, gen, regex, set_var
 
 VOTES = 5
 NUMBER = regex(" [0-9]{1,3}")
@@ -21,7 +21,7 @@ def decided(votes, left):
 
 async def vote():
     await gen(stop="\n", max_tokens=10, temperature=0.7)
-    await fixed("\nThe answer is")
+    await force("\nThe answer is")
     return (await gen(NUMBER)).strip()
 
 
@@ -31,5 +31,5 @@ async def main():
         # larger groups wait less often, smaller ones vote less in vain
         votes += await gather(*[vote] * min(2, VOTES - len(votes)))
     winner = max(votes, key=votes.count)
-    await fixed(f"{winner} ({votes.count(winner)} of {len(votes)} say so)")
+    await force(f"{winner} ({votes.count(winner)} of {len(votes)} say so)")
     set_var("votes", " ".join(votes))

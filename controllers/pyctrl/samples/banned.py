@@ -4,16 +4,16 @@ Prompt: Describe a nice day at the beach.
 Argument: ["sun", "beach", "sand", "water", "waves"]
 """
 
-from aici import TokenSet, argument, end_tokens, generate, sample, token_bytes, tokens, vocab_size
+from aici import TokenSet, arg, eos_tokens, generate, sample, token_bytes, tokens, vocab_size
 
-WORDS = [" " + word for word in argument or ["very", "really"]]
+WORDS = [" " + word for word in arg or ["very", "really"]]
 
 SPELLED = [word.encode() for word in WORDS]  # a token may be a part of a character, so compare bytes
 
 # All tokens except those with which one of the words begins. Checking the whole vocabulary takes a moment,
 # but code at the top level runs once, for all requests.
 OTHERS = TokenSet.text()
-OTHERS.allow(end_tokens())
+OTHERS.allow(eos_tokens())
 for token in range(vocab_size()):
     piece = token_bytes(token)
     if piece and any(word.startswith(piece) or piece.startswith(word) for word in SPELLED):
@@ -25,9 +25,9 @@ async def main():
     while len(tokens()) < length:
         # a text with a stop string ends right before that string, even within a token
         out = await generate(stop=WORDS, max_tokens=length - len(tokens()), logprobs=False)
-        if out.finish != "stop":
+        if out.finish_reason != "stop":
             return
         # here the model wanted one of the words: sample another token, then let the model continue
         one = await sample(OTHERS)
-        if one.token in end_tokens():
+        if one.token in eos_tokens():
             return

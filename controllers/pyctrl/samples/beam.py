@@ -3,7 +3,7 @@
 Prompt: Write one short sentence about the sea.
 """
 
-from aici import TokenSet, fixed, fork, get_var, label, rewind, sample, set_var, stop, text, wait
+from aici import TokenSet, backtrack, force, fork, get_var, label, sample, set_var, stop, text, wait
 
 WIDTH = 3
 LENGTH = 8
@@ -17,11 +17,11 @@ async def main():
     for _ in range(LENGTH):
         # the two likeliest tokens here; a fork tries each of them
         here = label()
-        best = (await sample(TEXT, temperature=0.01, top_logprobs=2)).top
-        await rewind(here)
+        best = (await sample(TEXT, temperature=0.01, top_logprobs=2)).top_logprobs
+        await backtrack(here)
         child = await fork(2)
         token, logprob = best[child]
-        await fixed([token])
+        await force([token])
         me, score = me + str(child), score + logprob
         set_var("beam" + me, str(score))
 
@@ -39,5 +39,5 @@ async def main():
     if "1" in me:
         stop()
     await wait("best")
-    await rewind(start)
-    await fixed(get_var("best"))
+    await backtrack(start)
+    await force(get_var("best"))

@@ -3,7 +3,7 @@
 Prompt: Write a slogan for a bakery.
 """
 
-from aici import fixed, gather, generate, set_var
+from aici import force, gather, generate, set_var
 
 
 async def attempt():
@@ -17,5 +17,5 @@ async def main():
     # the forks share the prompt's cache and a forward pass, so four cost little more than one
     tries = await gather(attempt, attempt, attempt, attempt)
     score, text = max(tries)
-    await fixed(text)
+    await force(text)
     set_var("score", f"{score:.3f}")

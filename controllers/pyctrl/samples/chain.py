@@ -3,7 +3,7 @@
 Prompt: Write about an animal.
 """
 
-from aici import fixed, gen, label, options, rewind, set_var
+from aici import backtrack, choice, force, gen, label, set_var
 
 
 async def main():
@@ -12,18 +12,18 @@ async def main():
     # first call: some ideas
     ideas = []
     for number in range(3):
-        await fixed(f"Animal {number + 1}: the ")
+        await force(f"Animal {number + 1}: the ")
         ideas.append(await gen(regex="[a-z]{3,12}", max_tokens=6))
-        await fixed("\n")
+        await force("\n")
 
     # second call: the model chooses among its own ideas, so this pattern cannot be made earlier
-    await fixed("The most interesting one is the ")
-    choice = await gen(options(ideas))
-    set_var("choice", choice)
+    await force("The most interesting one is the ")
+    best = await gen(choice(ideas))
+    set_var("choice", best)
 
     # remove everything so far: the user does not see it, and the model forgets it
-    await rewind(start)
+    await backtrack(start)
 
     # third call: the answer
-    await fixed(f"The {choice} is")
+    await force(f"The {best} is")
     await gen(regex=r"[a-z ,]{10,60}\.", max_tokens=24)

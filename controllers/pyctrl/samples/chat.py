@@ -4,7 +4,7 @@ Prompt: What is the capital of France?
 Argument: Name one river in that country.
 """
 
-from aici import argument, gen, set_var, user
+from aici import arg, gen, set_var, user
 
 
 async def main():
@@ -12,7 +12,7 @@ async def main():
     answer = await gen(max_tokens=24)
     # Ends the answer, writes the message and begins the next answer, with the tokens that the model's chat
     # template has there. The cache keeps what the model has read; nothing is read again.
-    await user(argument)
+    await user(arg)
     # a pattern for this answer alone
     river = await gen(regex=r"[A-Z][^\n.]{2,60}\.", max_tokens=24)
     set_var("answers", answer + "\n" + river)

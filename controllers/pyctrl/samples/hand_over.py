@@ -7,7 +7,7 @@ Prompt: You work in a restaurant. Wait for a guest.
 Argument: waiter
 """
 
-from aici import argument, fixed, gen, options, receive, regex, send, set_var, user
+from aici import arg, choice, force, gen, receive, regex, send, set_var, user
 
 AGENTS = {
     "waiter": "You are the waiter. You decide who can help the guest.",
@@ -21,17 +21,17 @@ async def main():
     # a chat has what the guest says, and the agents that were asked, this one last; then also the answer
     while (chat := await receive()) is not None:
         if "answer" in chat:
-            await fixed(f"\nThe {chat['asked'][-1]} says:{chat['answer']}")
+            await force(f"\nThe {chat['asked'][-1]} says:{chat['answer']}")
             set_var("asked", " ".join(chat["asked"]))
             for name in AGENTS:
                 await send(name, None)  # the guest leaves
             continue
-        asked = chat["asked"] + [argument]
-        await user(f"{AGENTS[argument]} The guest says: {chat['guest']}")
+        asked = chat["asked"] + [arg]
+        await user(f"{AGENTS[arg]} The guest says: {chat['guest']}")
         others = [f"to the {name}" for name in AGENTS if name not in asked]
         # the first one only decides who answers; the others may answer, or hand over while somebody is left
-        choice = await gen(options(others + ["Answer:"] * (len(asked) > 1)))
-        if choice == "Answer:":
+        answer = await gen(choice(others + ["Answer:"] * (len(asked) > 1)))
+        if answer == "Answer:":
             await send(asked[0], {"asked": asked, "answer": await gen(ANSWER)})
         else:
-            await send(choice.split(" ")[-1], {"guest": chat["guest"], "asked": asked})
+            await send(answer.split(" ")[-1], {"guest": chat["guest"], "asked": asked})

@@ -8,24 +8,24 @@ Prompt: What did the town decide?
 Argument: ["The council met on Monday.", "The bridge is old.", "A new one is costly.", "They repair it."]
 """
 
-from aici import argument, fixed, gather, gen, regex, set_var
+from aici import arg, force, gather, gen, regex, set_var
 
 SENTENCE = regex(r" [A-Z][^\n.]{10,80}\.")
 
 
 def summarize(texts):
     async def write():
-        await fixed("Text:\n" + "\n".join(texts) + "\nThe text in one sentence:")
+        await force("Text:\n" + "\n".join(texts) + "\nThe text in one sentence:")
         return (await gen(SENTENCE)).strip()
 
     return write
 
 
 async def main():
-    notes = await gather(*[summarize([text]) for text in argument])
+    notes = await gather(*[summarize([text]) for text in arg])
     while len(notes) > 1:
         print(len(notes), "notes")
         pairs = [notes[i : i + 2] for i in range(0, len(notes), 2)]
         notes = await gather(*[summarize(pair) for pair in pairs])
-    await fixed(notes[0])
+    await force(notes[0])
     set_var("summary", notes[0])

@@ -3,11 +3,11 @@
 Prompt: Tell me a story.
 """
 
-from aici import Sample, TokenSet, end_tokens, token_bytes, vocab_size
+from aici import Sample, TokenSet, eos_tokens, token_bytes, vocab_size
 
 ALLOWED = TokenSet.text()
 ALLOWED.forbid([token for token in range(vocab_size()) if b"e" in token_bytes(token).lower()])
-ALLOWED.allow(end_tokens())
+ALLOWED.allow(eos_tokens())
 
 
 # Without main, a script has callbacks. This one is called for every token, while the model computes, and

@@ -7,16 +7,16 @@ is.
 Prompt: Anna buys 3 boxes of 12 pens, and 5 more pens. How many pens has she?
 """
 
-from aici import call, fixed, gen, set_var
+from aici import call, force, gen, set_var
 
 STEPS = 3
 
 
 async def main():
     plan: dict[str, list[str]] = {}
-    await fixed("Plan:")
+    await force("Plan:")
     for number in range(1, STEPS + 1):
-        await fixed(f"\n#{number}:")
+        await force(f"\n#{number}:")
         # a step may use the results of earlier steps, but not of later ones
         value = f"({'|'.join(plan)}|[1-9][0-9]{{0,2}})" if plan else "[1-9][0-9]{0,2}"
         end = "| finish" if plan else ""
@@ -38,7 +38,7 @@ async def main():
         # steps that do not need each other are carried out at the same time
         for name in calls:
             results[name] = (await calls[name])["result"]
-            await fixed(f"\n{name} = {results[name]}")
+            await force(f"\n{name} = {results[name]}")
 
-    await fixed("\nAnswer:")
+    await force("\nAnswer:")
     set_var("answer", (await gen(regex=" [0-9]{1,8}")).strip())

@@ -4,7 +4,7 @@ Prompt: Write the first sentence of a story.
 Argument: Once upon a time, there was a lit
 """
 
-from aici import argument, gen, regex
+from aici import arg, gen, regex
 
 # This script uses masks: at each place, only tokens that agree with the typed text are allowed. So "lit" may
 # become the one token " little", which a model would hardly write after the token " lit".
@@ -17,7 +17,7 @@ def quoted(text):
 
 
 # the argument is known at the top level, so its pattern is compiled once for all requests with this argument
-TYPED = regex(quoted(argument) + r"[^\n.]*\.")
+TYPED = regex(quoted(arg) + r"[^\n.]*\.")
 
 
 async def main():

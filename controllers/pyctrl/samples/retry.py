@@ -3,7 +3,7 @@
 Prompt: Write a sum of two numbers between 10 and 30.
 """
 
-from aici import Error, Variable, fixed, gen, regex, retry
+from aici import Error, Variable, force, gen, regex, retry
 
 # a pattern enforces the form, but cannot check that the sum is correct
 SUM = regex(r"[1-2][0-9] \+ [1-2][0-9] = [0-9]{2}")
@@ -33,4 +33,4 @@ async def main():
         Variable("attempts").set(attempt)
     except Error:
         # report the failure instead of returning a wrong sum
-        await fixed("I found none.")
+        await force("I found none.")

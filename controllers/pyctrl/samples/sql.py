@@ -3,7 +3,7 @@
 Prompt: Write an SQL query: all titles of the table songs with a year after 1990.
 """
 
-from aici import fixed, gen, lark
+from aici import force, gen, lark
 
 # The grammar lists the columns of the table, so the model cannot name one that does not exist.
 QUERY = lark(r"""
@@ -19,6 +19,6 @@ STRING: /'[A-Z][a-z]{1,9}( [A-Z][a-z]{1,9})?'/
 
 
 async def main():
-    await fixed("```sql\n")
+    await force("```sql\n")
     await gen(QUERY, max_tokens=40, store="query")
-    await fixed("\n```")
+    await force("\n```")

@@ -5,7 +5,7 @@ Prompt: What is the mood of this sentence? "I love this film!" Answer with one w
 
 import math
 
-from aici import TokenSet, fixed, label, sample, set_var, tokenize
+from aici import TokenSet, force, label, sample, set_var, tokenize
 
 # the first token identifies a word if the words' first tokens differ, so one forward pass is enough
 MOODS = {tokenize(mood)[0]: mood for mood in ("Positive", "Negative", "Neutral")}
@@ -18,5 +18,5 @@ async def main():
     assert one.logprob is not None and one.allowed_mass is not None, "the engine reports no probabilities"
     # logprob is relative to all tokens; allowed_mass is the total probability of the allowed tokens
     share = math.exp(one.logprob) / one.allowed_mass
-    await fixed(MOODS[one.token], after=here)  # the same as rewind(here), then fixed
+    await force(MOODS[one.token], after=here)  # the same as backtrack(here), then force
     set_var("share", f"{share:.2f}")

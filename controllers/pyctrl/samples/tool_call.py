@@ -5,13 +5,13 @@ Prompt: Add 23 and 19.
 
 import json
 
-from aici import fixed, gen, options, schema, set_var
+from aici import choice, force, gen, schema, set_var
 
 TOOLS = {
     "add": lambda a, b: a + b,
     "multiply": lambda a, b: a * b,
 }
-TOOL = options([f" {name}" for name in TOOLS])
+TOOL = choice([f" {name}" for name in TOOLS])
 NUMBER = {"type": "integer", "minimum": 0, "maximum": 999}
 ARGUMENTS = schema(
     {
@@ -25,13 +25,13 @@ ARGUMENTS = schema(
 
 
 async def main():
-    await fixed(f"Tools: {', '.join(TOOLS)}\nTool:")
+    await force(f"Tools: {', '.join(TOOLS)}\nTool:")
     tool = (await gen(TOOL)).strip()
-    await fixed("\nArguments:\n")
+    await force("\nArguments:\n")
     values = json.loads(await gen(ARGUMENTS, max_tokens=24))
     # This runs between two tokens, inside the sandbox. If a tool needs the network, the caller runs it: it
     # reads the call from a variable and sends the result with the next request.
     result = TOOLS[tool](values["a"], values["b"])
     set_var("call", json.dumps({"tool": tool, "arguments": values, "result": result}))
-    await fixed(f"\nResult: {result}\nSo the answer is {result}")
+    await force(f"\nResult: {result}\nSo the answer is {result}")
     await gen(regex=r"[^\n.]{0,30}\.", max_tokens=8)

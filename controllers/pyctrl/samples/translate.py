@@ -4,7 +4,7 @@ Prompt: Translate these lines to French.
 Argument: ["Good morning.", "The cat is black.", "Thank you very much."]
 """
 
-from aici import argument, fixed, gen, regex, set_var
+from aici import arg, force, gen, regex, set_var
 
 # not empty and without a line break, so the model can neither skip a line nor add one
 LINE = regex(" [^\n ][^\n]*")
@@ -12,10 +12,10 @@ LINE = regex(" [^\n ][^\n]*")
 
 async def main():
     lines = []
-    for line in argument:
+    for line in arg:
         # a small model needs the original line right before its translation
-        await fixed(f"English: {line}\nFrench:")
+        await force(f"English: {line}\nFrench:")
         translation = await gen(LINE, max_tokens=12)
         lines.append(translation.strip())
-        await fixed("\n")
+        await force("\n")
     set_var("translation", "\n".join(lines))

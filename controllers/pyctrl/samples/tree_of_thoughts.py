@@ -9,7 +9,7 @@ Prompt: Write a very short story about a lost key.
 
 import math
 
-from aici import TokenSet, fixed, gather, gen, regex, sample, set_var, tokenize
+from aici import TokenSet, force, gather, gen, regex, sample, set_var, tokenize
 
 DEPTH, BREADTH, THOUGHTS = 2, 2, 3
 SENTENCE = regex(r" [A-Z][^\n.]{10,60}\.")
@@ -19,9 +19,9 @@ VERDICT = TokenSet([YES, NO])
 
 def think(state):
     async def write():
-        await fixed("Story:" + state)
+        await force("Story:" + state)
         thought = await gen(SENTENCE, temperature=1.0)
-        await fixed("\nIs the story good so far? Answer yes or no:")
+        await force("\nIs the story good so far? Answer yes or no:")
         # one token is enough for a value: the share of yes in the probability of both
         verdict = await sample(VERDICT, top_logprobs=1)
         assert verdict.logprob is not None and verdict.allowed_mass is not None
@@ -40,5 +40,5 @@ async def main():
             print(f"{value:.4f}{state}")
         states = sorted(thoughts, reverse=True)[:BREADTH]
     value, story = states[0]
-    await fixed(story.strip())
+    await force(story.strip())
     set_var("value", f"{value:.4f}")

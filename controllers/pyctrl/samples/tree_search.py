@@ -10,7 +10,7 @@ Argument: {"sum": 21, "rounds": 20}
 
 import math
 
-from aici import argument, fixed, gen, label, rewind, set_var
+from aici import arg, backtrack, force, gen, label, set_var
 
 LENGTH, WIDTH = 3, 3
 DIGITS = "123456789"
@@ -32,24 +32,24 @@ def choose(node):
 
 def reward(moves):
     # where a program outside keeps the score, this is a call
-    return 1 / (1 + abs(argument["sum"] - sum([int(move) for move in moves])))
+    return 1 / (1 + abs(arg["sum"] - sum([int(move) for move in moves])))
 
 
 async def propose(moves, digits):
-    await fixed(" + " if moves else "")
-    return await gen(options=list(digits), temperature=2.0)
+    await force(" + " if moves else "")
+    return await gen(choice=list(digits), temperature=2.0)
 
 
 async def main():
     start, root, best = label(), Node(), (0.0, "")
-    for _ in range(argument["rounds"]):
+    for _ in range(arg["rounds"]):
         # selection: the most promising children, as long as a node has all of its own
         path = [root]
         moves: list[str] = []
         while len(path[-1].children) == WIDTH and len(moves) < LENGTH:
             moves.append(choose(path[-1]))
             path.append(path[-1].children[moves[-1]])
-        await fixed(" + ".join(moves))
+        await force(" + ".join(moves))
         # expansion: one new child, by a move that its parent does not have yet
         if len(moves) < LENGTH:
             tried = path[-1].children
@@ -65,6 +65,6 @@ async def main():
             node.total += found
         print(f"{found:.3f}:", *moves)
         best = max(best, (found, " + ".join(moves)))
-        await rewind(start)
-    await fixed(best[1])
+        await backtrack(start)
+    await force(best[1])
     set_var("visits", " ".join([f"{move}:{child.visits}" for move, child in root.children.items()]))

@@ -3,7 +3,7 @@
 Prompt: Anna has 3 apples and buys 4 more. How many apples has she?
 """
 
-from aici import fixed, fork, gen, label, regex, rewind, stop, wait
+from aici import backtrack, force, fork, gen, label, regex, stop, wait
 
 FORKS = 5
 NUMBER = regex(" [0-9]{1,3}")
@@ -13,7 +13,7 @@ async def main():
     start = label()
     mine = await fork(FORKS)  # from here on, five copies of this script run; mine is 0, 1, 2, 3 or 4
     await gen(stop="\n", max_tokens=20, temperature=0.7)
-    await fixed("\nThe answer is")
+    await force("\nThe answer is")
     # variables belong to the whole request, so forks communicate through them
     await gen(NUMBER, store=f"vote{mine}")
     if mine != 0:
@@ -22,5 +22,5 @@ async def main():
     # the first fork waits, at no cost, until all have voted
     votes = await wait(*[f"vote{number}" for number in range(FORKS)])
     winner = max(votes, key=votes.count)
-    await rewind(start)
-    await fixed(f"{winner.strip()} ({votes.count(winner)} of {FORKS} say so)")
+    await backtrack(start)
+    await force(f"{winner.strip()} ({votes.count(winner)} of {FORKS} say so)")

@@ -3,15 +3,15 @@
 Prompt: Do cats have fur?
 """
 
-from aici import fixed, gen, options, regex
+from aici import choice, force, gen, regex
 
 # Made at the top level, which runs once before any prompt, so every request finds its patterns compiled.
-ANSWER = options(["Yes", "No"])
+ANSWER = choice(["Yes", "No"])
 REASON = regex(r" [^.\n]{5,80}\.")
 
 
 async def main():
     answer = await gen(ANSWER, store="answer")
     # a script is a program: the next text may depend on the text so far
-    await fixed(", because" if answer == "Yes" else ":")
+    await force(", because" if answer == "Yes" else ":")
     await gen(REASON, max_tokens=24)

@@ -46,11 +46,11 @@ async def main():
 """
 #: sends messages to itself, which it does not receive, and to runs of others
 _SENDING = """\
-from aici import CallError, argument, send
+from aici import CallError, arg, send
 async def main():
     for i in range(200):
         try:
-            await send(("ann", "bob", argument)[i % 3], "x" * 60000)
+            await send(("ann", "bob", arg)[i % 3], "x" * 60000)
         except CallError as error:
             print(error.code)
 """

@@ -13,10 +13,10 @@ from typing import Any
 from lab.campaigns.tenancy.client import Client, RefusedError
 
 _SCRIPT = """\
-from aici import argument, fixed, gen
+from aici import arg, force, gen
 async def main():
-    for number in range(argument):
-        await fixed(f"\\n{number}: ")
+    for number in range(arg):
+        await force(f"\\n{number}: ")
         await gen(regex="[0-9]{3}")
 """
 #: requests with the same argument, before a new one that must be compiled and read

@@ -134,7 +134,7 @@ class BeamSearch:
                     mass = candidate.allowed_mass
                     target.note(tokens, sampled=True, logprob=candidate.logprob, allowed_mass=mass)
                     pool.append_tokens(target, tokens, Origin.SAMPLED, candidate.gain)
-                    if target.reason is not None:
+                    if target.finish_reason is not None:
                         self._add_result(target)
 
     def _add_result(self, seq: Sequence) -> None:

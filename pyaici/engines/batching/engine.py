@@ -313,7 +313,7 @@ class BatchingEngine(Engine):
         """
         stats, now = self._stats, time.monotonic()
         end = now + (now - begun)
-        while seqs := [seq for seq in seqs if seq.reason is None and seq.logits is not None]:
+        while seqs := [seq for seq in seqs if seq.finish_reason is None and seq.logits is not None]:
             if time.monotonic() > end and len(self._pool.going) > len(seqs) and not self.steady:
                 return
             with stats.phase(Phase.MID):
@@ -422,7 +422,9 @@ class BatchingEngine(Engine):
     def _search(self, active: list[Sequence], sampling: list[tuple[Sequence, Row | None]]) -> None:
         for request_id in {seq.request_id for seq in active if seq.request.beams > 1}:
             beams = [(seq, row) for seq, row in sampling if seq.request_id == request_id]
-            ended = [seq for seq in active if seq.request_id == request_id and seq.reason in _NATURAL_ENDS]
+            ended = [
+                seq for seq in active if seq.request_id == request_id and seq.finish_reason in _NATURAL_ENDS
+            ]
             with self._stats.phase(Phase.SAMPLE):
                 self._searches[request_id].advance(self._pool, beams, ended, self._vocab_size)
 
@@ -450,7 +452,7 @@ class BatchingEngine(Engine):
                     logprob=pick.logprob,
                     allowed_mass=pick.allowed_mass,
                     # the controller gets as many as it asked for; the request may ask for more
-                    top=pick.top[: row.top_logprobs]
+                    top_logprobs=pick.top[: row.top_logprobs]
                     if pick.top is not None and row is not None and row.top_logprobs
                     else None,
                 )

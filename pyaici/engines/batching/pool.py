@@ -249,7 +249,7 @@ class SequencePool:
         for child in children:
             if child.error is not None:
                 self.finish(child, FinishReason.ERROR, child.error)
-        return [child for child in children if child.reason is None]
+        return [child for child in children if child.finish_reason is None]
 
     def _copy_slot(self, seq: Sequence) -> tuple[Slot, SpaceError | None]:
         """Returns a copy of the sequence's slot, or an unallocated slot and the error if there is no room."""
@@ -330,7 +330,7 @@ class SequencePool:
     def _take_placed(self) -> None:
         """Starts the controllers that have been placed again."""
         for seq in self._placing:
-            if seq.placing is not None and seq.placing.done() and seq.reason is None:
+            if seq.placing is not None and seq.placing.done() and seq.finish_reason is None:
                 self.going[seq.id] = seq
                 try:
                     where = seq.placing.result()
@@ -342,7 +342,9 @@ class SequencePool:
                 except AiciError as error:
                     self.finish(seq, FinishReason.ERROR, error)
                 seq.parked = seq.placing = None
-        self._placing = [seq for seq in self._placing if seq.placing is not None and seq.reason is None]
+        self._placing = [
+            seq for seq in self._placing if seq.placing is not None and seq.finish_reason is None
+        ]
 
     # -- growing ----------------------------------------------------------------------------------
 
@@ -402,7 +404,7 @@ class SequencePool:
         """Has the next report of a sequence answer its controller's look, from the logits that it has."""
         begun = time.thread_time()
         (line,) = self.sampler.to_numpy([seq.mixed_logits])
-        seq.note([], top=describe_next(look, line, self._vocabulary.num_known))
+        seq.note([], top_logprobs=describe_next(look, line, self._vocabulary.num_known))
         if each := self._runner.token_seconds:
             seq.sampling += (time.thread_time() - begun) / each
 
@@ -420,7 +422,7 @@ class SequencePool:
         If the engine ended it, the controller is freed in the next step, which reports the last tokens.
         Otherwise the controller is freed at once. Does nothing for a sequence that has ended with its leader.
         """
-        if seq.reason is not None:
+        if seq.finish_reason is not None:
             return
         self.retire(seq, reason, error)
         if seq.control is not None and reason in _TOLD:
@@ -430,13 +432,15 @@ class SequencePool:
 
     def retire(self, seq: Sequence, reason: FinishReason, error: AiciError | None = None) -> None:
         """Removes a sequence from the live ones and frees its slot; `complete` must follow."""
-        seq.reason, seq.error = reason, error
+        seq.finish_reason, seq.error = reason, error
         seq.logits = None
         del self.live[seq.id]
         self.going.pop(seq.id, None)
         if (leader := seq.leader) is not None:
             leader.followers.remove(seq)
-            if leader.reason is None and reason is not FinishReason.STOP:  # it cannot go on as it was told to
+            if (
+                leader.finish_reason is None and reason is not FinishReason.STOP
+            ):  # it cannot go on as it was told to
                 self.finish(leader, reason, error)
         for follower in list(seq.followers):
             self.finish(follower, FinishReason.STOP)
@@ -451,7 +455,7 @@ class SequencePool:
             self._waiting.remove(seq)
         if seq.slot.placed:
             family.placed -= 1
-            if seq.reason is FinishReason.CUT:
+            if seq.finish_reason is FinishReason.CUT:
                 self._cache.free(seq.slot)  # a search cuts many sequences, and no request continues them
             else:
                 self._prefixes.end(seq.tokens, seq.slot, seq.request.owner)
@@ -485,7 +489,7 @@ class SequencePool:
         results = self.recorder.ended.pop_results(request_id)
         if family.request.beams == 1:
             return results
-        kept = [result for result in results if result.reason is not FinishReason.CUT]
+        kept = [result for result in results if result.finish_reason is not FinishReason.CUT]
         kept.sort(key=lambda result: (result.error is None, result.score or 0.0), reverse=True)
         return kept[: family.request.n]
 

@@ -350,11 +350,11 @@ def describe_next(look: Look, logits: NDArray[np.float32], known: int) -> list[t
     """Answers a controller's look: writes all logits, or returns the tokens that it asked for.
 
     `logits`: float32 [N], as the model has computed them; `known`: ids from there on are no tokens. Returns
-    `StepInput.top`, with log-probabilities at temperature 1.
+    `StepInput.top_logprobs`, with log-probabilities at temperature 1.
     """
     line = logits[:known]
     if look.logits is None:
-        _, likely, _ = score(line.copy(), 0, look.top)
+        _, likely, _ = score(line.copy(), 0, look.top_logprobs)
         return likely
     look.logits[: len(line)] = line
     look.logits[len(line) :] = -math.inf

@@ -162,7 +162,7 @@ class Sequence(Record):
         sampled: bool = False,
         logprob: float = NAN,
         allowed_mass: float = NAN,
-        top: list[tuple[int, float]] | None = None,
+        top_logprobs: list[tuple[int, float]] | None = None,
     ) -> None:
         """Sets the report for the controller's next step; see `StepInput`."""
         if self.control is not None:
@@ -173,7 +173,7 @@ class Sequence(Record):
                 sampled=sampled,
                 logprob=logprob,
                 allowed_mass=allowed_mass,
-                top=top,
+                top_logprobs=top_logprobs,
             )
 
     def append(self, tokens: list[int], origin: Origin, logprobs: Seq[float] | None = None) -> str:

@@ -53,7 +53,7 @@ class StepActions:
         runtime, inputs = self._runtime, []
         for control, seq in self._by_control.items():
             report = StepInput(control) if seq.report is None else seq.report
-            inputs.append(report if seq.reason is None else report._replace(final=True))
+            inputs.append(report if seq.finish_reason is None else report._replace(final=True))
             seq.report = None
         if inputs:
             assert runtime is not None
@@ -67,7 +67,7 @@ class StepActions:
 
         Returns the sequences that take part in the forward pass, children of forks included.
         """
-        active = {seq.id: seq for seq in self._seqs if seq.reason is None}
+        active = {seq.id: seq for seq in self._seqs if seq.finish_reason is None}
         if self._step is None:
             return list(active.values())
         try:
@@ -76,11 +76,11 @@ class StepActions:
             self._fail(error)
             self._step.abandon()
             self._step = None
-            return [seq for seq in active.values() if seq.reason is None]
+            return [seq for seq in active.values() if seq.finish_reason is None]
         waiting: list[Sequence] = []
         for control, answer in answers.items():
             seq = self._by_control[control]
-            if seq.reason is not None:  # the sequence has already ended, and its worker too
+            if seq.finish_reason is not None:  # the sequence has already ended, and its worker too
                 continue
             if answer.verb != Verb.ERROR and not answer.late:
                 seq.placement = None
@@ -122,7 +122,9 @@ class StepActions:
         looks = {control: answer for control, answer in answers.items() if isinstance(answer, Look)}
         if not looks:
             return answers
-        looking = [seq for seq in active if seq.control in looks and seq.reason is None and seq.is_computed]
+        looking = [
+            seq for seq in active if seq.control in looks and seq.finish_reason is None and seq.is_computed
+        ]
         for seq in looking:
             assert seq.control is not None
             self._pool.answer_look(seq, looks[seq.control])
@@ -161,7 +163,7 @@ class StepActions:
         """Carries out splices and ends. Returns the sequences that sample a token, with their rows."""
         sampling: list[tuple[Sequence, Row | None]] = []
         for seq in active:
-            if seq.reason is not None or seq.placing is not None:
+            if seq.finish_reason is not None or seq.placing is not None:
                 continue
             if seq.leader is not None:  # if the leader samples nothing in this step, the next one needs them
                 seq.logits = None if seq.logits is None else self._pool.sampler.keep(seq.logits)
@@ -225,7 +227,7 @@ class StepActions:
 
     def _has_plain(self) -> bool:
         """Returns whether there are sequences that must not wait for slow controllers: in the step or not."""
-        plain = any(seq.control is None and seq.reason is None for seq in self._seqs)
+        plain = any(seq.control is None and seq.finish_reason is None for seq in self._seqs)
         return (self._others_wait or plain) and not self._pool.steady
 
     def _close(self) -> None:
@@ -234,5 +236,5 @@ class StepActions:
 
     def _fail(self, error: AiciError) -> None:
         for seq in self._by_control.values():
-            if seq.reason is None:
+            if seq.finish_reason is None:
                 self._pool.finish(seq, FinishReason.ERROR, error)

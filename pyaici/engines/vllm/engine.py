@@ -169,7 +169,7 @@ class Families:
                     self._follow(family, choice.index, record, word, what)
             if choice.finish_reason is not None:
                 self._end_sequence(family, record, choice, error)
-                if record.reason is FinishReason.ERROR:
+                if record.finish_reason is FinishReason.ERROR:
                     family.error = record.error
                     self._end_missing(family, record)
                 for known in (family.sequences, family.logprobs, family.repeated):
@@ -247,7 +247,7 @@ class Families:
             self._finish(copy, FinishReason.ERROR, record.error)
 
     def _finish(self, record: Record, reason: FinishReason, error: AiciError | None) -> None:
-        record.reason, record.error = reason, error
+        record.finish_reason, record.error = reason, error
         self.recorder.end_sequence(record)
 
     def _record(self, number: int, request: Request) -> Record:

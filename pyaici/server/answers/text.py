@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyaici.engines.engine import (
-    BackTracked,
+    Backtracked,
     Finished,
     FinishReason,
     Log,
@@ -53,14 +53,14 @@ class TextDelta:
 
     text: str = ""
     #: characters at the end of the text sent before that are no longer valid
-    retracted: int = 0
+    backtrack: int = 0
     #: what the reader has found since the previous delta; if it has read the whole text again, all of that
     events: list[AnswerEvent] = field(default_factory=list)
     reread: bool = False
     #: tokens whose text has begun to be sent; a token without text comes with the next token that has text
     tokens: list[TextToken] = field(default_factory=list)
     #: tokens at the end of those sent before that are no longer valid
-    retracted_tokens: int = 0
+    backtrack_tokens: int = 0
     #: Change in the number of tokens of the answer; negative after backtracking. Counts tokens whose text is
     #: held back, and those of a stop string.
     grown: int = 0
@@ -76,7 +76,7 @@ class TextDelta:
     tools: list[ToolCalled | ToolEnded] = field(default_factory=list)
     #: tokens of messages that were appended since the previous delta: results of tools, for the model to read
     read: int = 0
-    #: another answer begins: what comes before it is not retracted
+    #: another answer begins: what comes before it is not backtrack
     begins: bool = False
 
 
@@ -127,7 +127,7 @@ class AnswerText:
                 continue
             if isinstance(event, TokensAppended):
                 self._append(event)
-            elif isinstance(event, BackTracked):
+            elif isinstance(event, Backtracked):
                 self._take_back(event)
             elif isinstance(event, PromptCached):
                 self._cached = event.count
@@ -137,9 +137,9 @@ class AnswerText:
             elif isinstance(event, Finished):
                 if event.error is not None:
                     raise from_aici(event.error, self._param)
-                if event.reason is FinishReason.CANCELLED:  # here only the engine's end cancels
+                if event.finish_reason is FinishReason.CANCELLED:  # here only the engine's end cancels
                     raise busy("the engine stopped before the answer was complete: try again later", 5)
-                self._reason = event.reason
+                self._reason = event.finish_reason
         return self._delta()
 
     def end(self) -> TextDelta:
@@ -150,7 +150,7 @@ class AnswerText:
     def _append(self, event: TokensAppended) -> None:
         unknown = [None] * len(event.tokens)
         values: Sequence[float | None] = event.logprobs or unknown
-        tops: Sequence[list[tuple[int, float]] | None] = event.top or unknown
+        tops: Sequence[list[tuple[int, float]] | None] = event.top_logprobs or unknown
         start = len(self._text)
         for token, logprob, top in zip(event.tokens, values, tops, strict=True):
             self._tokens.append(TextToken(token, start, logprob, top))
@@ -158,7 +158,7 @@ class AnswerText:
         self._text += event.text
         self._new += event.text
 
-    def _take_back(self, event: BackTracked) -> None:
+    def _take_back(self, event: Backtracked) -> None:
         """Removes backtracked tokens, which may include a part of the prompt."""
         count = min(len(event.text), len(self._text))
         self._text = self._text[: len(self._text) - count]
@@ -179,12 +179,12 @@ class AnswerText:
         # the rest may begin in the text of an earlier sequence
         end, stop = max(0, len(self._text) - reader.rest), reader.stop
         kept = self._sent_text[: shared_length(self._sent_text, self._text[:end])]
-        retracted, new = len(self._sent_text) - len(kept), self._text[len(kept) : end]
+        backtrack, new = len(self._sent_text) - len(kept), self._text[len(kept) : end]
         self._sent_text = kept + new
         # a token whose text is in both parts belongs to the first
         ready = self._begun(end) if stop is not None or not over else len(self._tokens)
         left = min(self._valid_tokens, ready)
-        tokens, retracted_tokens = self._tokens[left:ready], self._sent_tokens - left
+        tokens, backtrack_tokens = self._tokens[left:ready], self._sent_tokens - left
         self._sent_tokens = self._valid_tokens = ready
         counted = len(self._tokens) if stop is None else self._begun(end + len(stop.mark))
         grown, self._counted = counted - self._counted, counted
@@ -194,11 +194,11 @@ class AnswerText:
         cached, self._cached = self._cached, 0
         return TextDelta(
             new,
-            retracted,
+            backtrack,
             events,
             reread,
             tokens,
-            retracted_tokens,
+            backtrack_tokens,
             grown,
             cached,
             finish,

@@ -89,8 +89,8 @@ async def limited_deltas(
                     yield delta
                     if delta.finish is not None:
                         return
-                    length += len(delta.text) - delta.retracted
-                    del tokens[len(tokens) - delta.retracted_tokens :]
+                    length += len(delta.text) - delta.backtrack
+                    del tokens[len(tokens) - delta.backtrack_tokens :]
                     tokens += [token.token for token in delta.tokens]
                     count += delta.grown
                     if count >= limit.tokens and reader.reasons:

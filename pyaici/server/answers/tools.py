@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyaici.engines.engine import BackTracked, Finished, Started, TokensAppended
+from pyaici.engines.engine import Backtracked, Finished, Started, TokensAppended
 from pyaici.server.answers.arguments import guess_json
 from pyaici.server.answers.calls import Call, ToolCalled, ToolEnded
 from pyaici.server.answers.text import AnswerText, TextDelta
@@ -131,7 +131,7 @@ class _Answers:
         """Returns whether an event is about the present answer; counts the tokens of the sequence."""
         if isinstance(event, Started) and self._root < 0:
             self._root = event.seq
-        if not isinstance(event, TokensAppended | BackTracked) or event.seq != self._root:
+        if not isinstance(event, TokensAppended | Backtracked) or event.seq != self._root:
             return True
         own = self._size >= self._begin
         if isinstance(event, TokensAppended):
@@ -172,7 +172,7 @@ class _Answers:
         else:
             yield self._without_calls(self._text.end(), over=False)
             self._begin = _NOWHERE
-            self._cut = arguments.get("finish") in _CUT
+            self._cut = arguments.get("finish_reason") in _CUT
             calls = [] if self._cut else [self._wire(call) for call in self._calls]
             self._replies.append((event.id, {"calls": calls, "more": bool(calls) and not self._functions}))
             self._calls = []

@@ -152,7 +152,7 @@ class Metrics:
         reasons: Tally[tuple[str, str]] = Tally()
         tokens: Tally[str] = Tally()
         for result in results or ():
-            reasons[result.reason.value, "" if result.error is None else result.error.code] += 1
+            reasons[result.finish_reason.value, "" if result.error is None else result.error.code] += 1
             tokens["prompt"] += result.prompt_tokens
             tokens["sampled"] += result.sampled
             tokens["forced"] += result.forced

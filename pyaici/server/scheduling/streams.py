@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyaici.engines.engine import BackTracked, Event, Log, TokensAppended, VariablesChanged
+from pyaici.engines.engine import Backtracked, Event, Log, TokensAppended, VariablesChanged
 from pyaici.server.http.errors import ApiError
 
 if TYPE_CHECKING:
@@ -212,10 +212,10 @@ def size(event: Event) -> int:
     """Returns about how many bytes of memory an event takes."""
     match event:
         case TokensAppended():
-            candidates = sum(map(len, event.top or ()))
+            candidates = sum(map(len, event.top_logprobs or ()))
             tokens = len(event.tokens)
             nbytes = sys.getsizeof(event.text) + tokens * _TOKEN_BYTES + candidates * _CANDIDATE_BYTES
-        case BackTracked() | Log():
+        case Backtracked() | Log():
             nbytes = sys.getsizeof(event.text)
         case CallMade():
             nbytes = sys.getsizeof(event.arguments)

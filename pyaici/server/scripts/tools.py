@@ -1,32 +1,32 @@
 """Lets the model call tools until it answers: the script of requests with tools of the type mcp.
 
-`argument` is from the server: `grammars` of the first answer, of the next ones, and of the last one, which
+`arg` is from the server: `grammars` of the first answer, of the next ones, and of the last one, which
 has no calls; `max_calls`; `max_tokens` of all answers, or None; `results`: the role of their messages.
 """
 
 import json
 
-from aici import CallError, Error, argument, call, fail, generate, kbnf, tokens, tool, user
+from aici import CallError, Error, arg, call, fail, generate, kbnf, tokens, tool, user
 
 try:
-    GRAMMARS = {name: kbnf(text) for name, text in argument["grammars"].items()}
+    GRAMMARS = {name: kbnf(text) for name, text in arg["grammars"].items()}
 except Error as error:  # a schema of a tool that cannot be enforced
     fail(str(error))
 
 
 async def main():
-    calls_left, tokens_left = argument["max_calls"], argument["max_tokens"]
+    calls_left, tokens_left = arg["max_calls"], arg["max_tokens"]
     grammar = GRAMMARS["first"]
     while True:
         answer = await generate(grammar, max_tokens=tokens_left, leave=False, logprobs=False)
         if tokens_left is not None:
             tokens_left -= len(answer.tokens)
         # the server reads the answer: it knows how the model writes calls
-        found = await call("calls_of_answer", at=len(tokens()), finish=answer.finish)
+        found = await call("calls_of_answer", at=len(tokens()), finish_reason=answer.finish_reason)
         results = await call_tools(found["calls"], calls_left)
         if not found["more"]:
             return
-        if argument["results"] == "tool":
+        if arg["results"] == "tool":
             for name, result in results:
                 await tool(name, result)
         else:

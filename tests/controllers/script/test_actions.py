@@ -17,18 +17,18 @@ NUMBER: Pair = (
 from aici import *
 NUMBER = regex("[0-9]+")
 async def main():
-    await fixed("It is ")
+    await force("It is ")
     number = int(await gen(NUMBER, max_tokens=4))
-    await fixed(" = " + str(number * 2) + " / 2")
+    await force(" = " + str(number * 2) + " / 2")
     print("number", number)
 """,
     """
-import { regex, fixed, gen } from "aici";
+import { regex, force, gen } from "aici";
 const NUMBER = regex(/[0-9]+/);
 export async function main() {
-  await fixed("It is ");
+  await force("It is ");
   const number = Number(await gen(NUMBER, { maxTokens: 4 }));
-  await fixed(" = " + number * 2 + " / 2");
+  await force(" = " + number * 2 + " / 2");
   console.log("number", number);
 }
 """,
@@ -37,7 +37,7 @@ export async function main() {
 
 def test_fixed_text_and_a_pattern(play: Play) -> None:
     transcript = check(play(NUMBER, "It is 42 = 84 / 2"))
-    assert (transcript.text, transcript.reason) == ("It is 42 = 84 / 2", "stop")
+    assert (transcript.text, transcript.finish_reason) == ("It is 42 = 84 / 2", "stop")
     assert transcript.log == "number 42\n"
     # the next splice removes the blank with which the model left the pattern
     assert transcript.history == "{It is }42 <- >{ = 84 / 2}"
@@ -48,11 +48,11 @@ def test_same_text_without_splices_and_held_ends_until_the_model_ends(play: Play
     assert check(play(NUMBER, "It is 42", capabilities=capabilities)).text == "It is 42 = 84 / 2"
     capabilities = replace(ALL, hold_end=False)
     transcript = check(play(NUMBER, "It is 42", capabilities=capabilities))
-    assert (transcript.text, transcript.reason, transcript.log) == ("It is 42", "eos", "number 42\n")
+    assert (transcript.text, transcript.finish_reason, transcript.log) == ("It is 42", "eos", "number 42\n")
 
 
 KINDS: list[tuple[str, str, str, str]] = [
-    ('options=["red", "green"]', '{ options: ["red", "green"] }', "green", "green"),
+    ('choice=["red", "green"]', '{ choice: ["red", "green"] }', "green", "green"),
     ('regex="[a-c]{3}"', "{ regex: /[A-C]{3}/i }", "abc", "abc"),
     (
         'schema={"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "boolean"}},'
@@ -81,9 +81,9 @@ KINDS: list[tuple[str, str, str, str]] = [
 @pytest.mark.parametrize(("in_python", "in_javascript", "wish", "text"), KINDS, ids=[k[0] for k in KINDS])
 def test_patterns(play: Play, in_python: str, in_javascript: str, wish: str, text: str) -> None:
     pair = (
-        f"from aici import *\nasync def main():\n    print(await gen({in_python}))\n    await fixed('.')",
-        f'import {{ gen, fixed, substring }} from "aici";\n'
-        f"export async function main() {{ console.log(await gen({in_javascript})); fixed('.'); }}",
+        f"from aici import *\nasync def main():\n    print(await gen({in_python}))\n    await force('.')",
+        f'import {{ gen, force, substring }} from "aici";\n'
+        f"export async function main() {{ console.log(await gen({in_javascript})); force('.'); }}",
     )
     transcript = check(play(pair, wish))
     assert transcript.text == text + "."
@@ -100,9 +100,9 @@ def test_captures_become_variables(play: Play, kind: str, pattern: str) -> None:
     pair = (
         f"from aici import *\nasync def main():\n    await gen({kind}={pattern!r})\n"
         "    print(get_var('city'))\n"
-        "    await fixed('.')",
-        'import { gen, fixed, getVar } from "aici";\nexport async function main() {\n'
-        f"  await gen({{ {kind}: {json.dumps(pattern)} }}); console.log(getVar('city')); fixed('.'); }}",
+        "    await force('.')",
+        'import { gen, force, getVar } from "aici";\nexport async function main() {\n'
+        f"  await gen({{ {kind}: {json.dumps(pattern)} }}); console.log(getVar('city')); force('.'); }}",
     )
     transcript = check(play(pair, "to Oslo or Ely!"))
     assert (transcript.text, transcript.log) == ("to Oslo or Ely.", "Ely\n")
@@ -112,9 +112,9 @@ def test_captures_become_variables(play: Play, kind: str, pattern: str) -> None:
 def test_named_groups_beside_a_word_boundary_become_no_variables(play: Play) -> None:
     pattern = r"(?P<word>[a-z]+)\b [a-z]+"
     pair = (
-        f"from aici import *\nasync def main():\n    await gen(regex={pattern!r})\n    await fixed('.')",
-        'import { gen, fixed } from "aici";\nexport async function main() {\n'
-        f"  await gen({{ regex: {json.dumps(pattern)} }}); fixed('.'); }}",
+        f"from aici import *\nasync def main():\n    await gen(regex={pattern!r})\n    await force('.')",
+        'import { gen, force } from "aici";\nexport async function main() {\n'
+        f"  await gen({{ regex: {json.dumps(pattern)} }}); force('.'); }}",
     )
     transcript = check(play(pair, "to oslo!"))
     assert transcript.text == "to oslo."
@@ -142,27 +142,25 @@ def test_compiled_patterns_work_as_their_text(
 ) -> None:
     source = (
         f"import re\nfrom aici import *\nPATTERN = re.compile({pattern})\n"
-        f"async def main():\n    await gen({how})\n    await fixed('.')\n"
+        f"async def main():\n    await gen({how})\n    await force('.')\n"
     )
     assert check(python.play(source, wish)).text == text + "."
 
 
 @pytest.mark.parametrize(
     ("in_python", "in_javascript"),
-    [("options='abc'", "{ options: 'abc' }"), ("options('abc')", "options('abc')")],
+    [("choice='abc'", "{ choice: 'abc' }"), ("choice('abc')", "choice('abc')")],
 )
-def test_a_text_instead_of_a_list_of_options_is_refused(
-    play: Play, in_python: str, in_javascript: str
-) -> None:
+def test_a_text_instead_of_a_list_of_texts_is_refused(play: Play, in_python: str, in_javascript: str) -> None:
     """A text is a sequence of its letters, so the model would choose one of these."""
     pair = (
         "from aici import *\nasync def main():\n    try:\n"
         f"        await gen({in_python})\n    except TypeError as error:\n        print(error)\n",
-        'import { gen, options } from "aici";\nexport async function main() {\n'
+        'import { choice, gen } from "aici";\nexport async function main() {\n'
         f"  try {{ await gen({in_javascript}); }}\n"
         "  catch (error) { console.log(error.message); }\n}\n",
     )
-    assert "options takes a list of texts, not one text: write " in check(play(pair, "a")).log
+    assert "choice takes a list of texts, not one text: write " in check(play(pair, "a")).log
 
 
 def test_a_pattern_of_another_type_is_refused(python: Scripts) -> None:
@@ -174,18 +172,18 @@ STOPS: Pair = (
     """
 from aici import *
 async def main():
-    for i in range(argument["times"]):
-        out = await generate(stop=argument["stop"], include_stop=argument["include"], max_tokens=30)
-        print(out.finish, repr(out.text), out.text == detokenize(out.tokens).decode())
-        await fixed("|")
+    for i in range(arg["times"]):
+        out = await generate(stop=arg["stop"], include_stop=arg["include"], max_tokens=30)
+        print(out.finish_reason, repr(out.text), out.text == detokenize(out.tokens).decode())
+        await force("|")
 """,
     """
-import { argument, generate, fixed, detokenize } from "aici";
+import { arg, generate, force, detokenize } from "aici";
 export async function main() {
-  for (let i = 0; i < argument.times; i++) {
-    const out = await generate({ stop: argument.stop, includeStop: argument.include, maxTokens: 30 });
-    console.log(out.finish, `'${out.text}'`, out.text === detokenize(out.tokens) ? "True" : "False");
-    fixed("|");
+  for (let i = 0; i < arg.times; i++) {
+    const out = await generate({ stop: arg.stop, includeStop: arg.include, maxTokens: 30 });
+    console.log(out.finishReason, `'${out.text}'`, out.text === detokenize(out.tokens) ? "True" : "False");
+    force("|");
   }
 }
 """,
@@ -204,27 +202,27 @@ def test_stop_strings_end_a_text_within_a_token(play: Play, stop: object) -> Non
 
 def test_without_a_stop_string_the_model_ends_the_text(play: Play) -> None:
     transcript = check(play(STOPS, "abc", arg={"stop": "xyz", "include": False, "times": 1}))
-    assert (transcript.log, transcript.text) == ("end 'abc' True\n", "abc|")
+    assert (transcript.log, transcript.text) == ("eos 'abc' True\n", "abc|")
 
 
 LIMITS: Pair = (
     """
 from aici import *
 async def main():
-    for limits in argument:
+    for limits in arg:
         here = label()
         out = await generate(max_tokens=limits[0], max_bytes=limits[1])
-        print(out.finish, out.text, len(out.tokens) == len(here.tokens))
-        rewind(here)
+        print(out.finish_reason, out.text, len(out.tokens) == len(here.tokens))
+        backtrack(here)
 """,
     """
-import { argument, generate, label, rewind } from "aici";
+import { arg, backtrack, generate, label } from "aici";
 export async function main() {
-  for (const [maxTokens, maxBytes] of argument) {
+  for (const [maxTokens, maxBytes] of arg) {
     const here = label();
     const out = await generate({ maxTokens, maxBytes });
-    console.log(out.finish, out.text, out.tokens.length === here.tokens.length ? "True" : "False");
-    rewind(here);
+    console.log(out.finishReason, out.text, out.tokens.length === here.tokens.length ? "True" : "False");
+    backtrack(here);
   }
 }
 """,
@@ -251,21 +249,21 @@ from aici import *
 async def main():
     out = await generate(regex="[a-z ]+", max_tokens=4, top_logprobs=3)
     for token in out.details:
-        print(token.token, token.logprob, token.allowed_mass, [t[0] for t in token.top])
+        print(token.token, token.logprob, token.allowed_mass, [t[0] for t in token.top_logprobs])
     print(out.logprob)
     one = await sample(TokenSet(tokenize("7")), top_logprobs=2)
-    print(token_bytes(one.token) == b"7", one.logprob < -1, len(one.top))
+    print(token_bytes(one.token) == b"7", one.logprob < -1, len(one.top_logprobs))
 """,
     """
 import { generate, sample, TokenSet, tokenize, tokenBytes } from "aici";
 export async function main() {
   const out = await generate({ regex: "[a-z ]+", maxTokens: 4, topLogprobs: 3 });
-  for (const { token, logprob, allowedMass, top } of out.details)
-    console.log(token, logprob, allowedMass, `[${top.map((t) => t.token).join(", ")}]`);
+  for (const { token, logprob, allowedMass, topLogprobs } of out.details)
+    console.log(token, logprob, allowedMass, `[${topLogprobs.map((t) => t.token).join(", ")}]`);
   console.log(out.logprob);
   const one = await sample(new TokenSet(tokenize("7")), { topLogprobs: 2 });
   const isSeven = tokenBytes(one.token)[0] === 55;
-  console.log(isSeven ? "True" : "False", one.logprob < -1 ? "True" : "False", one.top.length);
+  console.log(isSeven ? "True" : "False", one.logprob < -1 ? "True" : "False", one.topLogprobs.length);
 }
 """,
 )
@@ -291,11 +289,11 @@ LABELS: Pair = (
     """
 from aici import *
 async def main():
-    await fixed("Once ")
+    await force("Once ")
     start = label()
     words = await gen(stop=" ")
     inner = label()
-    await fixed("!", after=start)
+    await force("!", after=start)
     place = len(prompt_tokens()) + len(tokenize("Once "))
     print(repr(words), repr(start.text), len(start.tokens), start.position == place)
     try:
@@ -306,13 +304,13 @@ async def main():
     print(repr(text()), repr(prompt()))
 """,
     """
-import { fixed, label, gen, promptTokens, tokenize, text, prompt } from "aici";
+import { force, label, gen, promptTokens, tokenize, text, prompt } from "aici";
 export async function main() {
-  fixed("Once ");
+  force("Once ");
   const start = label();
   const words = await gen({ stop: " " });
   const inner = label();
-  fixed("!", { after: start });
+  force("!", { after: start });
   const there = start.position === promptTokens().length + tokenize("Once ").length ? "True" : "False";
   console.log(`'${words}' '${start.text}'`, start.tokens.length, there);
   try {
@@ -340,14 +338,14 @@ LEAVE: Pair = (
     """
 from aici import *
 async def main():
-    print(repr(await gen(regex="[a-z]+", leave=argument)))
-    await fixed("|")
+    print(repr(await gen(regex="[a-z]+", leave=arg)))
+    await force("|")
 """,
     """
-import { gen, fixed, argument } from "aici";
+import { gen, force, arg } from "aici";
 export async function main() {
-  console.log(`'${await gen({ regex: "[a-z]+", leave: argument })}'`);
-  fixed("|");
+  console.log(`'${await gen({ regex: "[a-z]+", leave: arg })}'`);
+  force("|");
 }
 """,
 )
@@ -364,9 +362,9 @@ def test_a_pattern_ends_where_the_model_leaves_it(play: Play) -> None:
 
 
 FORGOTTEN: Pair = (
-    "from aici import *\nasync def main():\n    gen(max_tokens=3)\n    await fixed('x')\n",
-    'import { gen, fixed } from "aici";\n'
-    "export async function main() { gen({ maxTokens: 3 }); fixed('x'); }\n",
+    "from aici import *\nasync def main():\n    gen(max_tokens=3)\n    await force('x')\n",
+    'import { gen, force } from "aici";\n'
+    "export async function main() { gen({ maxTokens: 3 }); force('x'); }\n",
 )
 
 
@@ -383,14 +381,14 @@ BIASES: Pair = (
     "    await sample(favoured=TokenSet(tokenize('c')), bias=99)\n"
     "    await sample(some, favoured=TokenSet(tokenize('ac')), bias=99)\n"
     "    await sample(some, favoured=TokenSet(tokenize('c')), bias=-99)\n"
-    "    await fixed('.')\n",
-    'import { TokenSet, fixed, sample, tokenize } from "aici";\n'
+    "    await force('.')\n",
+    'import { TokenSet, force, sample, tokenize } from "aici";\n'
     "const set = (letters) => new TokenSet(tokenize(letters));\n"
     "export async function main() {\n"
     "  await sample(undefined, { favoured: set('c'), bias: 99 });\n"
     "  await sample(set('bc'), { favoured: set('ac'), bias: 99 });\n"
     "  await sample(set('bc'), { favoured: set('c'), bias: -99 });\n"
-    "  fixed('.');\n}\n",
+    "  force('.');\n}\n",
 )
 
 

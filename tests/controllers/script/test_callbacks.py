@@ -34,8 +34,8 @@ def mid_process(step):
     return Sample(allowed, temperature=0, top_logprobs=2)
 
 def post_process(step):
-    if step.sampled and len(step.top) == 2 and state["round"] < 6:
-        print("top", step.top[0][0] == step.tokens[0], step.logprob <= 0)
+    if step.sampled and len(step.top_logprobs) == 2 and state["round"] < 6:
+        print("top", step.top_logprobs[0][0] == step.tokens[0], step.logprob <= 0)
     if text().endswith("."):
         return Stop()
 """,
@@ -65,8 +65,8 @@ export function mid_process(step) {
 }
 
 export function post_process(step) {
-  if (step.sampled && step.top.length === 2 && round < 6) {
-    const [best] = step.top;
+  if (step.sampled && step.topLogprobs.length === 2 && round < 6) {
+    const [best] = step.topLogprobs;
     const shown = (flag) => (flag ? "True" : "False");
     console.log("top", shown(best.token === step.tokens[0]), shown(step.logprob <= 0));
   }
@@ -82,7 +82,7 @@ def test_every_callback_and_answer(play: Play) -> None:
     assert first.suspended == 1
     assert first.text.startswith("fork 0:") and first.text.endswith(".") and "e" not in first.text[7:]
     assert second.text.startswith("fork 1:") and len(second.text) > 12
-    assert {first.reason, second.reason} == {"stop"}
+    assert {first.finish_reason, second.finish_reason} == {"stop"}
     assert first.log.startswith("prompt 2\ntop True True\n")
 
 
@@ -147,7 +147,7 @@ async def main():
     while not follow.ended:
         certain = follow.forced()
         if certain:
-            await fixed(certain)
+            await force(certain)
             follow.append(certain)
             continue
         one = await sample(follow.allowed())
@@ -158,7 +158,7 @@ async def main():
             end = tokenize("!")
             print(end[0] in follow.allowed())
             follow.append(end)
-            await fixed(end)
+            await force(end)
             print(follow.may_end)
             break
     follow.close()
@@ -168,7 +168,7 @@ async def main():
         print("refused")
 """,
     """
-import { regex, fixed, sample, tokenBytes, tokenize } from "aici";
+import { regex, force, sample, tokenBytes, tokenize } from "aici";
 const number = regex("[0-9]+!");
 const shown = (flag) => (flag ? "True" : "False");
 export async function main() {
@@ -177,7 +177,7 @@ export async function main() {
   while (!follow.ended) {
     const certain = follow.forced();
     if (certain.length > 0) {
-      fixed(certain);
+      force(certain);
       follow.append(certain);
       continue;
     }
@@ -189,7 +189,7 @@ export async function main() {
       const end = tokenize("!");
       console.log(shown(follow.allowed().has(end[0])));
       follow.append(end);
-      fixed(end);
+      force(end);
       console.log(shown(follow.mayEnd));
       break;
     }
@@ -230,10 +230,10 @@ async def main():
     c = a.copy()
     c.allow(x)
     print(len(c), len(a), c == a, a == TokenSet(list(a)), len(TokenSet.all()) == vocab_size())
-    print(is_special(end_tokens()[0]), is_special(x), detokenize([x, x]).decode())
+    print(is_special(eos_tokens()[0]), is_special(x), detokenize([x, x]).decode())
 """,
     """
-import { TokenSet, tokenize, tokenBytes, vocabSize, isSpecial, endTokens, detokenize } from "aici";
+import { TokenSet, tokenize, tokenBytes, vocabSize, isSpecial, eosTokens, detokenize } from "aici";
 const a = new TokenSet(tokenize("abc"));
 const b = new TokenSet(tokenize("bcd"));
 const shown = (flag) => (flag ? "True" : "False");
@@ -249,7 +249,7 @@ export async function main() {
   const same = (one, other) => one.minus(other).size === 0 && other.minus(one).size === 0;
   const whole = TokenSet.all().size === vocabSize();
   console.log(c.size, a.size, shown(same(c, a)), shown(same(a, again)), shown(whole));
-  console.log(shown(isSpecial(endTokens()[0])), shown(isSpecial(x)), detokenize([x, x]));
+  console.log(shown(isSpecial(eosTokens()[0])), shown(isSpecial(x)), detokenize([x, x]));
 }
 """,
 )

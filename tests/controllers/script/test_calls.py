@@ -121,7 +121,7 @@ from aici import *
 async def main():
     print(await gather(gen(schema=tool_arguments("add")), call("join", ["x"])))
     found = await generate(schema=tool_arguments("add"), max_tokens=40)
-    print(found.finish, await call("add", json.loads(found.text)))
+    print(found.finish_reason, await call("add", json.loads(found.text)))
     print((await tool_arguments("add"))["required"])
     for name in ("nothing", "bare", "bad"):
         try:
@@ -138,7 +138,7 @@ export async function main() {
   const both = await gather([gen({ schema: toolArguments("add") }), call("join", ["x"])]);
   console.log(`['${both.join("', '")}']`);
   const found = await generate({ schema: toolArguments("add"), maxTokens: 40 });
-  console.log(found.finish, await call("add", JSON.parse(found.text)));
+  console.log(found.finishReason, await call("add", JSON.parse(found.text)));
   console.log(`['${(await toolArguments("add")).required.join("', '")}']`);
   for (const name of ["nothing", "bare", "bad"]) {
     try {
@@ -189,15 +189,15 @@ async def main():
     shared = call("name")
     mine = await fork(3)
     own = await call("double", n=mine)
-    await fixed(f"{await shared}{own} ")
+    await force(f"{await shared}{own} ")
 """,
     """
-import { call, fork, fixed } from "aici";
+import { call, fork, force } from "aici";
 export async function main() {
   const shared = call("name");
   const mine = await fork(3);
   const own = await call("double", { n: mine });
-  fixed(`${await shared}${own} `);
+  force(`${await shared}${own} `);
 }
 """,
 )
@@ -217,10 +217,10 @@ async def main():
     except CallError as error:
         print(error.code, error)
     await sleep(0.01)
-    await fixed("done")
+    await force("done")
 """,
     """
-import { call, sleep, fixed } from "aici";
+import { call, sleep, force } from "aici";
 export async function main() {
   try {
     await call("never").wait(0.01);
@@ -228,7 +228,7 @@ export async function main() {
     console.log(error.code, error.message);
   }
   await sleep(0.01);
-  fixed("done");
+  force("done");
 }
 """,
 )

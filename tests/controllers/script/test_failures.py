@@ -70,18 +70,18 @@ def test_errors_of_actions_are_raised_at_their_await_and_can_be_caught(play: Pla
         """
 from aici import *
 async def main():
-    for wrong in (dict(regex="("), dict(nonsense=1), dict(regex="a", options=["b"]), dict(stop=""),
+    for wrong in (dict(regex="("), dict(nonsense=1), dict(regex="a", choice=["b"]), dict(stop=""),
                   dict(max_tokens=-1), dict(temperature=-1), dict(stop=["a"] * 65)):
         try:
             await gen(**wrong)
         except (Error, TypeError, ValueError) as error:
             print(type(error).__name__)
-    await fixed("fine")
+    await force("fine")
 """,
         """
-import { gen, fixed } from "aici";
+import { gen, force } from "aici";
 export async function main() {
-  for (const wrong of [{ regex: "(" }, { nonsense: 1 }, { regex: "a", options: ["b"] }, { stop: "" },
+  for (const wrong of [{ regex: "(" }, { nonsense: 1 }, { regex: "a", choice: ["b"] }, { stop: "" },
                        { maxTokens: -1 }, { temperature: -1 }, { stop: Array(65).fill("a") }]) {
     try {
       await gen(wrong);
@@ -89,7 +89,7 @@ export async function main() {
       console.log(error.name);
     }
   }
-  fixed("fine");
+  force("fine");
 }
 """,
     )
@@ -161,17 +161,17 @@ async def main():
             bytes(100000000)
         except MemoryError:
             print("caught", i)
-        await fixed(str(i))
+        await force(str(i))
         await gen(max_tokens=1)
 """,
         """
-import { fixed, gen } from "aici";
+import { force, gen } from "aici";
 function deep(n) { return deep(n + 1) + 1; }
 export async function main() {
   for (let i = 0; i < 3; i++) {
     try { deep(0); } catch {}
     try { new Uint8Array(100000000); } catch { console.log("caught", i); }
-    fixed(String(i));
+    force(String(i));
     await gen({ maxTokens: 1 });
   }
 }
@@ -186,27 +186,27 @@ def test_an_error_in_one_fork_does_not_affect_the_others(play: Play) -> None:
         """
 from aici import *
 async def main():
-    await fixed("x")
+    await force("x")
     mine = await fork(3)
-    await fixed(str(mine))
+    await force(str(mine))
     await gen(max_tokens=1)
     if mine == 1:
         raise ValueError("mine alone")
     if mine == 2:
         while True:
             pass
-    await fixed(" well")
+    await force(" well")
 """,
         """
-import { fixed, fork, gen } from "aici";
+import { force, fork, gen } from "aici";
 export async function main() {
-  fixed("x");
+  force("x");
   const mine = await fork(3);
-  fixed(String(mine));
+  force(String(mine));
   await gen({ maxTokens: 1 });
   if (mine === 1) throw new RangeError("mine alone");
   if (mine === 2) for (;;) {}
-  fixed(" well");
+  force(" well");
 }
 """,
     )
@@ -221,26 +221,26 @@ LONG: Pair = (
 from aici import *
 async def main():
     kept = {"turns": 0}
-    for turn in range(argument):
+    for turn in range(arg):
         here = label()
         words = [str(i) * 20 for i in range(100)]
         text = await gen(regex="[a-z ]{1,9}", max_tokens=2)
         kept["turns"] += len(words) // 100
-        rewind(here)
+        backtrack(here)
     print(kept["turns"])
 """,
     """
-import { argument, label, gen, rewind } from "aici";
+import { arg, label, gen, backtrack } from "aici";
 export async function main() {
   const kept = { turns: 0 };
-  for (let turn = 0; turn < argument; turn++) {
+  for (let turn = 0; turn < arg; turn++) {
     const here = label();
     const words = Array.from({ length: 100 }, (_, i) => String(i).repeat(20));
     const ring = { words };
     ring.self = ring; // a cycle, which counting references does not find
     await gen({ regex: "[a-z ]{1,9}", maxTokens: 2 });
     kept.turns += words.length / 100;
-    rewind(here);
+    backtrack(here);
   }
   console.log(kept.turns);
 }

@@ -44,7 +44,7 @@ from aici import *
 {ANSWER}
 async def main():
     await gen(regex="x")
-    for text in answer(argument["texts"], argument["places"]):
+    for text in answer(arg["texts"], arg["places"]):
         print(text)
 """
 PLACES = [0, 1, 2, 3, -1, -2, 15, 22, 320, 400, -308, -309, -400]

@@ -12,9 +12,9 @@ FORKS: Pair = (
     """
 from aici import *
 async def main():
-    await fixed("A")
+    await force("A")
     mine = await fork(3)
-    await fixed(str(mine))
+    await force(str(mine))
     if mine > 0:
         set_var("said", str(mine), if_version=0)
         append_var("all", str(mine))
@@ -26,11 +26,11 @@ async def main():
     print(mine, said, get_var("none"), get_var("none", "?"), var_version("all"))
 """,
     """
-import { fixed, fork, setVar, appendVar, stop, wait, nextStep, getVar, varVersion } from "aici";
+import { force, fork, setVar, appendVar, stop, wait, nextStep, getVar, varVersion } from "aici";
 export async function main() {
-  fixed("A");
+  force("A");
   const mine = await fork(3);
-  fixed(String(mine));
+  force(String(mine));
   if (mine > 0) {
     setVar("said", mine, { ifVersion: 0 });
     appendVar("all", mine);
@@ -63,26 +63,26 @@ GATHER: Pair = (
 from aici import *
 def ask(colour):
     async def ask():
-        await fixed(colour + " ")
+        await force(colour + " ")
         return {"colour": colour, "text": await gen(max_tokens=2)}
     return ask
 async def main():
-    await fixed("Go: ")
+    await force("Go: ")
     found = await gather(ask("red"), ask("blue"))
     print([one["colour"] for one in found], len(found[0]["text"]))
-    await fixed("done")
+    await force("done")
 """,
     """
-import { fixed, gen, gather } from "aici";
+import { force, gen, gather } from "aici";
 const ask = (colour) => async () => {
-  fixed(colour + " ");
+  force(colour + " ");
   return { colour, text: await gen({ maxTokens: 2 }) };
 };
 export async function main() {
-  fixed("Go: ");
+  force("Go: ");
   const found = await gather([ask("red"), ask("blue")]);
   console.log(`['${found.map((one) => one.colour).join("', '")}']`, found[0].text.length);
-  fixed("done");
+  force("done");
 }
 """,
 )
@@ -103,7 +103,7 @@ made = 0
 async def check():
     global made
     made += 1
-    await fixed("no" + str(made))
+    await force("no" + str(made))
     return made % 3 == 0 and made
 async def main():
     print(await retry(check, attempts=5), text())
@@ -115,11 +115,11 @@ async def main():
     print(await choose([" one"]), await choose([" red", " green", " blue"]))
 """,
     """
-import { retry, choose, fixed, text } from "aici";
+import { retry, choose, force, text } from "aici";
 let made = 0;
 async function check() {
   made++;
-  fixed("no" + made);
+  force("no" + made);
   return made % 3 === 0 && made;
 }
 export async function main() {
@@ -159,15 +159,15 @@ async def main():
     except Error as error:
         print(error)
     here = label()
-    await fixed("ab")
+    await force("ab")
     try:
-        await rewind(here)
+        await backtrack(here)
     except Error as error:
         print(error)
     print(capability("fork"), capability("backtrack"), capability("ff_tokens"))
 """,
         """
-import { fork, label, fixed, rewind, capability } from "aici";
+import { fork, label, force, backtrack, capability } from "aici";
 export async function main() {
   try {
     await fork(2);
@@ -175,9 +175,9 @@ export async function main() {
     console.log(error.message);
   }
   const here = label();
-  fixed("ab");
+  force("ab");
   try {
-    rewind(here);
+    backtrack(here);
   } catch (error) {
     console.log(error.message);
   }
@@ -201,14 +201,14 @@ from aici import *
 async def main():
     mine = await fork(3)
     append_var("drawn", str(random.random()) + " ")
-    await fixed(str(mine))
+    await force(str(mine))
 """,
     """
-import { fork, appendVar, fixed } from "aici";
+import { fork, appendVar, force } from "aici";
 export async function main() {
   const mine = await fork(3);
   appendVar("drawn", Math.random() + " ");
-  fixed(String(mine));
+  force(String(mine));
 }
 """,
 )

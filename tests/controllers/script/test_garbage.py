@@ -288,9 +288,9 @@ gc.threshold(0)
 from aici import *
 async def ask(i):
     start = label()
-    await fixed(str(i) + ":")
+    await force(str(i) + ":")
     one = await generate(regex="[a-z]", max_tokens=1, top_logprobs=2)
-    return [start.text, one.text, len(one.details[0].top)]
+    return [start.text, one.text, len(one.details[0].top_logprobs)]
 async def main():
     answers = []
     for i in range(5):

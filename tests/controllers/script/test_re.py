@@ -40,18 +40,18 @@ def ask(pattern, flags, text):
 #: says which of the cases are answered otherwise than expected, for the log has not room for all answers
 COMPARE = f"""
 import json, re
-from aici import argument, gen
+from aici import arg, gen
 {ASK}
 async def main():
     await gen(regex="x")
-    for case, expected in argument:
+    for case, expected in arg:
         try:
             found = ask(*case)
         except re.error as error:
             found = "error: " + str(error)
         if found != expected:
             print(json.dumps([case, found, expected]))
-    print("all", len(argument))
+    print("all", len(arg))
 """
 
 _here: dict[str, Any] = {"re": re}
@@ -197,7 +197,7 @@ def run(python: Scripts, body: str, arg: Any = None) -> Any:
     """Runs a function with this body in the controller and returns its result, passed as JSON."""
     lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
     source = (
-        f"import json, re\nfrom aici import argument, gen\ndef answer():\n{lines}"
+        f"import json, re\nfrom aici import arg, gen\ndef answer():\n{lines}"
         'async def main():\n    await gen(regex="x")\n    print(json.dumps(answer()))\n'
     )
     return json.loads(check(python.play(source, "x", arg=arg)).log)
@@ -334,7 +334,7 @@ return said
     ],
 )
 def test_unsupported_patterns_are_refused_with_a_reason(python: Scripts, pattern: str, why: str) -> None:
-    body = "try:\n    re.compile(argument)\nexcept re.error as error:\n    return str(error)"
+    body = "try:\n    re.compile(arg)\nexcept re.error as error:\n    return str(error)"
     assert why in run(python, body, pattern)
 
 

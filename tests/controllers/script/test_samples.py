@@ -134,7 +134,7 @@ def play(engine: LlamaEngine, sample: Sample) -> Played:
     results = engine.results(number)
     for result in results:
         assert result.error is None, result.error
-        assert endless or result.reason is FinishReason.STOP, result.text
+        assert endless or result.finish_reason is FinishReason.STOP, result.text
     variables = {name: value.decode() for name, value in results[0].variables.items()}
     return Played(sample, results[0].text, variables, [result.text for result in results], results[0].log)
 

@@ -23,10 +23,10 @@ GIVEN_BIASES: Pair = (
     "    await sample(favoured=TokenSet([a, b]), bias=500, biases={a: 490, c: 980})\n"
     "    await sample(TokenSet([a, b]), biases={a: float('-inf')})\n"
     "    await gen(regex='[ab]{2}', biases={b: 999, c: 9999})\n"
-    "    await gen(options=['aac', 'bbc'], favoured=TokenSet([b]), bias=999)\n"
+    "    await gen(choice=['aac', 'bbc'], favoured=TokenSet([b]), bias=999)\n"
     "    await gen(max_tokens=2, biases={c: 999})\n"
-    "    await fixed('.')\n",
-    'import { TokenSet, fixed, gen, sample, tokenize, vocabSize } from "aici";\n'
+    "    await force('.')\n",
+    'import { TokenSet, force, gen, sample, tokenize, vocabSize } from "aici";\n'
     "const [a, b, c] = tokenize('abc');\n"
     "const each = new Float32Array(vocabSize());\n"
     "each[c] = 999;\n"
@@ -38,9 +38,9 @@ GIVEN_BIASES: Pair = (
     "biases: { [a]: 490, [c]: 980 } });\n"
     "  await sample(new TokenSet([a, b]), { biases: { [a]: -Infinity } });\n"
     "  await gen({ regex: '[ab]{2}', biases: { [b]: 999, [c]: 9999 } });\n"
-    "  await gen({ options: ['aac', 'bbc'], favoured: new TokenSet([b]), bias: 999 });\n"
+    "  await gen({ choice: ['aac', 'bbc'], favoured: new TokenSet([b]), bias: 999 });\n"
     "  await gen({ maxTokens: 2, biases: { [c]: 9999 } });\n"
-    "  fixed('.');\n}\n",
+    "  force('.');\n}\n",
 )
 
 

@@ -8,17 +8,17 @@ from aicirt.contract.errors import ArgumentError, ControllerFailed
 from tests.controllers.script.conftest import Pair, Play, Scripts, check
 
 FIRST: Pair = (
-    "from aici import *\nasync def main():\n    fixed('Bye.')\n    stop()\n    fixed('never')\n",
-    'import { fixed, stop } from "aici";\n'
-    'export async function main() { fixed("Bye."); stop(); fixed("never"); }\n',
+    "from aici import *\nasync def main():\n    force('Bye.')\n    stop()\n    force('never')\n",
+    'import { force, stop } from "aici";\n'
+    'export async function main() { force("Bye."); stop(); force("never"); }\n',
 )
 LATER: Pair = (
-    "from aici import *\nasync def inner():\n    try:\n        fixed(' Bye.')\n        stop()\n"
-    "    except Exception:\n        print('caught')\n    fixed('never')\n"
-    "async def main():\n    await gen(max_tokens=1)\n    await inner()\n    fixed('never')\n",
-    'import { fixed, gen, stop } from "aici";\n'
-    'async function inner() { fixed(" Bye."); stop(); fixed("never"); }\n'
-    'export async function main() { await gen({ maxTokens: 1 }); await inner(); fixed("never"); }\n',
+    "from aici import *\nasync def inner():\n    try:\n        force(' Bye.')\n        stop()\n"
+    "    except Exception:\n        print('caught')\n    force('never')\n"
+    "async def main():\n    await gen(max_tokens=1)\n    await inner()\n    force('never')\n",
+    'import { force, gen, stop } from "aici";\n'
+    'async function inner() { force(" Bye."); stop(); force("never"); }\n'
+    'export async function main() { await gen({ maxTokens: 1 }); await inner(); force("never"); }\n',
 )
 NOTHING: Pair = (
     "from aici import *\nasync def main():\n    stop()\n",
@@ -37,18 +37,18 @@ def test_fixed_text_before_stop_is_written(play: Play, pair: Pair, text: str) ->
 def test_a_script_that_catches_its_end_runs_no_more_actions(play: Play) -> None:
     pair = (
         "from aici import *\nasync def main():\n    try:\n        stop()\n    except:\n        pass\n"
-        "    await gen(max_tokens=5)\n    fixed('never')\n",
-        'import { fixed, gen, stop } from "aici";\nexport async function main() {\n'
-        '  try { stop(); } catch {}\n  await gen({ maxTokens: 5 });\n  fixed("never");\n}\n',
+        "    await gen(max_tokens=5)\n    force('never')\n",
+        'import { force, gen, stop } from "aici";\nexport async function main() {\n'
+        '  try { stop(); } catch {}\n  await gen({ maxTokens: 5 });\n  force("never");\n}\n',
     )
     assert check(play(pair, "xyz")).text == ""
 
 
-@pytest.mark.parametrize("call", ["fixed('Hello')", "rewind(label())"])
+@pytest.mark.parametrize("call", ["force('Hello')", "backtrack(label())"])
 def test_actions_at_the_top_level_are_refused(play: Play, call: str) -> None:
     pair = (
         f"from aici import *\n{call}\nasync def main():\n    pass\n",
-        f'import {{ fixed, label, rewind }} from "aici";\n{call};\nexport async function main() {{}}\n',
+        f'import {{ backtrack, force, label }} from "aici";\n{call};\nexport async function main() {{}}\n',
     )
     with pytest.raises(ArgumentError, match=r"(?s)line 2, in <module>.*before any request|before any.*js:2:"):
         play(pair, "xyz")

@@ -28,15 +28,15 @@ MOVES: Pair = (
     """
 from aici import *
 async def main():
-    for move, *rest in argument:
-        await {"fixed": fixed, "user": user, "system": system, "tool": tool, "assistant": assistant,
+    for move, *rest in arg:
+        await {"force": force, "user": user, "system": system, "tool": tool, "assistant": assistant,
                "gen": gen, "next_step": next_step}[move](*rest)
     print(prompt_tokens() + tokens())
 """,
     """
 import * as aici from "aici";
 export async function main() {
-  for (const [move, ...rest] of aici.argument) await aici[move === "next_step" ? "nextStep" : move](...rest);
+  for (const [move, ...rest] of aici.arg) await aici[move === "next_step" ? "nextStep" : move](...rest);
   console.log([...aici.promptTokens(), ...aici.tokens()]);
 }
 """,
@@ -97,7 +97,7 @@ def grow(playground: Playground, language: int, tokenizer: Any, chat: Chat) -> T
     moves = []
     for message in chat[1:]:
         if message["role"] == "assistant":
-            moves.append(["fixed", message["content"]])
+            moves.append(["force", message["content"]])
         elif message["role"] == "tool":
             moves.append(["tool", message["name"], message["content"]])
         else:
@@ -203,8 +203,8 @@ def test_message_directly_after_another_follows_it_in_the_chat(chatml: ChatMl) -
         ([["user", "b"]], "UU"),
         ([["user", "b"], ["next_step"], ["user", "b"]], "UUU"),
         ([["assistant"], ["user", "b"], ["assistant"], ["assistant"]], "UU"),
-        ([["fixed", "ok 1"], ["assistant"], ["fixed", "ok 2"], ["user", "b"]], "UAAU"),
-        ([["fixed", "ok 1"], ["assistant"], ["user", "b"]], "UAU"),
+        ([["force", "ok 1"], ["assistant"], ["force", "ok 2"], ["user", "b"]], "UAAU"),
+        ([["force", "ok 1"], ["assistant"], ["user", "b"]], "UAU"),
     ):
         chat = chat_of(letters, ["Hi", "b", "b", "b"])
         assert tokens_of(play(playground, moves, prompt)) == rendered(tokenizer, chat), moves
@@ -216,12 +216,12 @@ from aici import *
 async def main():
     start = label()
     for attempt in "ab":
-        await rewind(start)
-        await fixed("ok 1")
+        await backtrack(start)
+        await force("ok 1")
         await user(attempt)
         inside = label()
         await next_step()
-        await rewind(inside)
+        await backtrack(inside)
         await user(attempt + "2")
     print(prompt_tokens() + tokens())
 """,
@@ -237,7 +237,7 @@ def test_rewound_messages_are_forgotten(chatml: ChatMl) -> None:
 
 def test_without_backtracking_messages_are_written_before_the_engine_reads_them(chatml: ChatMl) -> None:
     playground, tokenizer, prompt = chatml
-    moves = [["fixed", "ok 1"], ["user", "b"], ["user", "c"]]
+    moves = [["force", "ok 1"], ["user", "b"], ["user", "c"]]
     scripts = Scripts(playground, "python")
     capabilities = replace(ALL, backtrack=False)
     grown = scripts.play(MOVES[0], arg=moves, prompt=prompt, capabilities=capabilities)
@@ -257,13 +257,13 @@ def test_errors_say_why_a_chat_cannot_grow(chatml: ChatMl) -> None:
     for turns, message in ((b"", "has no chat template"), (Turns(problem=problem).to_bytes(), problem)):
         with Playground(replace(playground.vocabulary, turns=turns)) as other:
             error = error_of(functools.partial(play, other, [["tool", "clock", "noon"]], prompt))
-            assert message in error and "with fixed([...])" in error
+            assert message in error and "with force([...])" in error
 
 
 def test_results_of_tools_may_be_any_json(chatml: ChatMl) -> None:
     playground, _, prompt = chatml
     for language in (0, 1):
         scripts = Scripts(playground, ("python", "javascript")[language])
-        moves = [["fixed", "ok"], ["tool", "clock", {"hour": 12}]]
+        moves = [["force", "ok"], ["tool", "clock", {"hour": 12}]]
         text = check(scripts.play(MOVES[language], arg=moves, prompt=prompt)).text
         assert re.search(r'<tool_response>\n\{"hour": ?12\}\n</tool_response>', text)

@@ -96,7 +96,7 @@ def play(engine: LlamaEngine, sample: Sample, arg: Any = None) -> Played:
     results = [result for number in numbers for result in engine.results(number)]
     for result in results:
         assert result.error is None, result.error
-        assert result.reason is FinishReason.STOP, result.text
+        assert result.finish_reason is FinishReason.STOP, result.text
     variables = {name: value.decode() for name, value in results[0].variables.items()}
     return Played(sample, results[0].text, variables, [result.text for result in results], results[0].log)
 
@@ -331,14 +331,14 @@ def test_only_the_lesson_of_a_failed_attempt_stays(playground: Playground) -> No
 #: ask the sample's function `decided` about each case of the argument, in place of its `main`
 _DECISIONS = {
     ".py": (
-        "from aici import argument\n"
+        "from aici import arg\n"
         "FOUND = ''.join(['01'[decided(list(votes), left)] for votes, left in argument])\n"
-        "async def main():\n    await fixed(FOUND)\n"
+        "async def main():\n    await force(FOUND)\n"
     ),
     ".js": (
-        'import { argument } from "aici";\n'
-        "const FOUND = argument.map(([votes, left]) => Number(decided([...votes], left))).join('');\n"
-        "export async function main() { fixed(FOUND); }\n"
+        'import { arg } from "aici";\n'
+        "const FOUND = arg.map(([votes, left]) => Number(decided([...votes], left))).join('');\n"
+        "export async function main() { force(FOUND); }\n"
     ),
 }
 

@@ -17,11 +17,11 @@ from tests.pyaici.engines.llama.tiny_gguf import write_gguf
 from tests.pyaici.scripted_server import answering, stream
 
 SCRIPT = """
-from aici import argument, fixed, gen, set_var
+from aici import arg, force, gen, set_var
 
 async def main():
-    set_var("argument", str(argument))
-    await fixed(argument["word"] if isinstance(argument, dict) and "word" in argument else "yes")
+    set_var("argument", str(arg))
+    await force(arg["word"] if isinstance(arg, dict) and "word" in arg else "yes")
     await gen(max_tokens=3)
 """
 VOTE = Path(__file__).resolve().parents[3] / "controllers" / "pyctrl" / "samples" / "vote.py"
@@ -110,7 +110,7 @@ def served(text: str, sampled: int) -> bytes:
         }
         for piece in pieces
     ]
-    ended = {"index": 0, "parent": None, "text": text, "finish_reason": "eos", "error": None, "logs": ""}
+    ended = {"index": 0, "parent": None, "text": text, "finish_reason": "eos", "error": None, "log": ""}
     end = {
         "object": "run.end",
         "forks": [ended],

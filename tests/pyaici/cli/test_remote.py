@@ -31,7 +31,7 @@ USAGE = {"prompt_tokens": 2, "sampled_tokens": 1, "forced_tokens": 0, "backtrack
 PIECE = {"text": "yes", "origin": "sampled", "tokens": [7]}
 FORK = {"index": 0, "text": "yes", "prompt": "Well?", "prompt_ids": [1, 2], "pieces": [PIECE]}
 STEP = {"object": "run", "forks": [{**FORK, "finish_reason": "eos"}], "usage": USAGE}
-ENDED = {"index": 0, "parent": None, "text": "yes", "finish_reason": "eos", "error": None, "logs": ""}
+ENDED = {"index": 0, "parent": None, "text": "yes", "finish_reason": "eos", "error": None, "log": ""}
 END = {
     "object": "run.end",
     "forks": [ENDED],
@@ -166,7 +166,7 @@ def test_run_sends_the_options_and_prints_the_result(capsys: pytest.CaptureFixtu
     }
     shown = capsys.readouterr().out
     assert "#0 (ended: eos)\nWell?yes\n" in shown
-    assert "1 token sampled, 0 forced, 0 removed, 0 forks in 1 step and 1.50 s" in shown
+    assert "1 token sampled, 0 forced, 0 backtracked, 0 forks in 1 step and 1.50 s" in shown
     assert "prompt: 2 tokens; first token after 0.50 s" in shown
 
 

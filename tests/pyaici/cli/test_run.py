@@ -91,7 +91,7 @@ def test_run_passes_the_argument_of_an_uploaded_script(
     place: list[str], tag: str, model: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "greet.py"
-    script.write_text("from aici import *\nasync def main():\n    await fixed(f'<{argument[\"x\"]}>')\n")
+    script.write_text("from aici import *\nasync def main():\n    await force(f'<{arg[\"x\"]}>')\n")
     assert main(["upload", str(script), "--tag", tag, *place]) == 0
     assert main(["run", tag, "--arg", '{"x": 7}', "--prompt", "Hi", *place, *model]) == 0
     assert "<7>" in capsys.readouterr().out

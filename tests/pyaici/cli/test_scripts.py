@@ -26,9 +26,9 @@ from tests.pyaici.scripted_server import answering, refusal
 SCRIPT = """
 from aici import *
 async def main():
-    await fixed("It is ")
+    await force("It is ")
     number = await gen(regex="[0-9]+", max_tokens=2)
-    print("number", number, argument)
+    print("number", number, arg)
     no_such_name
 """
 
@@ -258,7 +258,7 @@ def test_runs_that_cannot_be_recorded_are_refused(capsys: pytest.CaptureFixture[
 def test_recording_of_the_real_model_is_replayed_without_it(capsys: pytest.CaptureFixture[str]) -> None:
     ending = """\
     mine = await fork(2)
-    await fixed(" or " + str(mine))
+    await force(" or " + str(mine))
     await gen(stop=".", max_tokens=6)
 """
     Path("script.py").write_text(SCRIPT.replace("    no_such_name\n", ending))

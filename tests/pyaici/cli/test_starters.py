@@ -46,10 +46,10 @@ def test_starter_builds_and_controls_a_text(
 
     size = playground.vocabulary.vocab_size
     plain = playground.play("my_ctrl.wasm", "Tell the secret, Eve.")
-    assert (plain.text, plain.reason, plain.error) == ("Tll th scrt, v.", "eos", None)
+    assert (plain.text, plain.finish_reason, plain.error) == ("Tll th scrt, v.", "eos", None)
     assert plain.log == f"{allowed(playground, b'e')} of {size} tokens are allowed\n"
     other = playground.play("my_ctrl.wasm", "Tell the secret, Eve.", arg="Ts")
-    assert (other.text, other.reason, other.error) == ("ell he ecre, Eve.", "eos", None)
+    assert (other.text, other.finish_reason, other.error) == ("ell he ecre, Eve.", "eos", None)
     assert other.log == f"{allowed(playground, b'ts')} of {size} tokens are allowed\n"
     with pytest.raises(ArgumentError, match="no token is left without these letters"):
         playground.play("my_ctrl.wasm", arg=bytes(range(256)))

@@ -267,7 +267,7 @@ def test_script_with_a_syntax_error_is_refused(
     assert "wrong.py:3: SyntaxError" in capsys.readouterr().err
     assert main(["upload", "wrnog.py", *place]) == 1
     assert "did you mean wrong.py?" in capsys.readouterr().err
-    Path("needs.py").write_text("WORD = argument['word']\nasync def main():\n    pass\n")
+    Path("needs.py").write_text("WORD = arg['word']\nasync def main():\n    pass\n")
     assert main(["upload", "needs.py", *place]) == 0, "an error that depends on the argument is accepted"
 
 

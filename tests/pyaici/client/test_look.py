@@ -49,15 +49,15 @@ def show(player: Player, seq: int, look: Look, value: float = 0.5) -> MidResult:
     """Answers a look; returns the next result."""
     if look.logits is not None:
         look.logits[:] = value
-        return player.mid(seq, top=[])
-    return player.mid(seq, top=[(7, -0.25)] * look.top)
+        return player.mid(seq, top_logprobs=[])
+    return player.mid(seq, top_logprobs=[(7, -0.25)] * look.top_logprobs)
 
 
 @also_real
 def test_all_logits(looking: Player) -> None:
     seq = begin(looking, "look 0")
     asked = look(looking, seq)
-    assert asked.top == 0 and asked.logits is not None
+    assert asked.top_logprobs == 0 and asked.logits is not None
     assert asked.logits.shape == (VOCABULARY.vocab_size,) and asked.logits.dtype == np.float32
     answer = show(looking, seq, asked)
     assert answer.verb == Verb.SAMPLE and answer.row is not None and answer.row.kind == RowKind.BITMASK
@@ -68,13 +68,13 @@ def test_all_logits(looking: Player) -> None:
 def test_the_most_likely_tokens(looking: Player) -> None:
     seq = begin(looking, "look 3")
     asked = look(looking, seq)
-    assert (asked.top, asked.logits) == (3, None)
+    assert (asked.top_logprobs, asked.logits) == (3, None)
     assert show(looking, seq, asked).verb == Verb.SAMPLE
     assert looking.logs[seq].endswith("looked 0 bytes, 0.0, top 3\n")
 
 
 def test_a_list_is_no_longer_than_the_engine_allows(looking: Player) -> None:
-    assert look(looking, begin(looking, "look 1000")).top == 64
+    assert look(looking, begin(looking, "look 1000")).top_logprobs == 64
 
 
 def test_rows_for_logits_are_free_after_the_answer(looking: Player) -> None:
@@ -127,7 +127,7 @@ def test_a_copy_sees_no_logits_of_its_original(looking: Player) -> None:
     asked = look(looking, seq)
     copy = looking.runtime.clone(seq)
     looking.seqs.append(copy)
-    assert isinstance(looking.mid(copy, top=[]), Look)
+    assert isinstance(looking.mid(copy, top_logprobs=[]), Look)
     assert "blind 0 bytes" in looking.logs[copy]
     assert show(looking, seq, asked).verb == Verb.SAMPLE
 

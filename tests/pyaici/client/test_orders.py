@@ -161,7 +161,9 @@ class Engine:
             return
         self._draw.shuffle(chosen)
         self._freed = set()
-        reports = [StepInput(s, inputs[s], sampled=bool(inputs[s]), top=self._shown(s)) for s in chosen]
+        reports = [
+            StepInput(s, inputs[s], sampled=bool(inputs[s]), top_logprobs=self._shown(s)) for s in chosen
+        ]
         step = self.runtime.begin_step(reports)
         self._step = step, set(chosen)
 
@@ -172,7 +174,7 @@ class Engine:
             return None
         if look.logits is not None:
             look.logits[:] = seq
-        return [(1, -0.5)] * look.top
+        return [(1, -0.5)] * look.top_logprobs
 
     def collect(self) -> None:
         """Waits for the step, or abandons one without witnesses."""

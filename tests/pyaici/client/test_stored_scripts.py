@@ -19,9 +19,8 @@ from pyaici.scripting.script import Script, interpreter_file
 from tests.aicirt.modules.wat import small_module
 
 SOURCES = {
-    "Python": "from aici import *\nasync def main():\n    await fixed(f'<{argument}>')\n",
-    "JavaScript": 'import { fixed, argument } from "aici";\n'
-    "export async function main() { fixed(`<${argument}>`); }\n",
+    "Python": "from aici import *\nasync def main():\n    await force(f'<{arg}>')\n",
+    "JavaScript": 'import { force, arg } from "aici";\nexport async function main() { force(`<${arg}>`); }\n',
 }
 
 

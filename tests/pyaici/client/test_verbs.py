@@ -108,7 +108,7 @@ def test_temperature(player: Player, tenths: int, expected: float | None) -> Non
 def test_the_controller_receives_all_fields_of_a_token_report(player: Player) -> None:
     seq = player.start("report 3")
     player.mid(seq)
-    player.mid(seq, 65, sampled=True, logprob=-1.5, allowed_mass=0.25, top=[(66, -0.5), (65, -1.5)])
+    player.mid(seq, 65, sampled=True, logprob=-1.5, allowed_mass=0.25, top_logprobs=[(66, -0.5), (65, -1.5)])
     player.mid(seq, 70, 71, backtrack=1)
     assert player.logs[seq].splitlines() == [
         "post: -0 +1 first 65 sampled 1 logprob -1.50 mass 0.25 top 2",

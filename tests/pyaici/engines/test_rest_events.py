@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aicirt.contract.errors import TrapError
 from pyaici.engines.engine import (
-    BackTracked,
+    Backtracked,
     Event,
     Finished,
     FinishReason,
@@ -64,7 +64,7 @@ class RandomRun:
         count = draw.draw(st.integers(0, len(texts)))
         removed = "".join(texts[len(texts) - count :])
         del texts[len(texts) - count :]
-        self.add(BackTracked(9, seq, count, removed))
+        self.add(Backtracked(9, seq, count, removed))
 
     def fork(self, seq: int, draw: st.DataObject) -> None:
         children = [40 + self.made + i for i in range(draw.draw(st.integers(1, 3)))]
@@ -126,7 +126,7 @@ def renumbered(event: Event) -> Event:
     if isinstance(event, TokensAppended) and event.logprobs is not None:
         # JSON has no infinity
         known = [value if math.isfinite(value) else None for value in event.logprobs]
-        return replace(event, logprobs=known, top=[[(3, -0.25), (4, None)]] * len(known))
+        return replace(event, logprobs=known, top_logprobs=[[(3, -0.25), (4, None)]] * len(known))
     return event
 
 
@@ -140,16 +140,21 @@ def by_sequence(events: list[Event]) -> dict[int, list[Event]]:
         own = found[event.seq]
         if isinstance(event, Forked) and own and isinstance(own[-1], Forked):
             own[-1] = replace(own[-1], children=[*own[-1].children, *event.children])
-        elif isinstance(event, TokensAppended) and event.logprobs is not None and event.top is not None:
+        elif (
+            isinstance(event, TokensAppended)
+            and event.logprobs is not None
+            and event.top_logprobs is not None
+        ):
             known = [None if value is None or math.isnan(value) else value for value in event.logprobs]
             top = [
-                [(t, None if v is None or math.isnan(v) else v) for t, v in listed] for listed in event.top
+                [(t, None if v is None or math.isnan(v) else v) for t, v in listed]
+                for listed in event.top_logprobs
             ]
-            own.append(replace(event, logprobs=cast("Any", known), top=cast("Any", top)))
+            own.append(replace(event, logprobs=cast("Any", known), top_logprobs=cast("Any", top)))
         elif isinstance(event, Finished):
             error = None if event.error is None else repr(event.error)
             own.append(replace(event, error=cast("Any", error)))
-        elif isinstance(event, (Started, TokensAppended, BackTracked, Forked)):
+        elif isinstance(event, (Started, TokensAppended, Backtracked, Forked)):
             own.append(event)
     return {seq: own for seq, own in found.items() if own}
 

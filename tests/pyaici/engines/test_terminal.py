@@ -11,7 +11,7 @@ from rich.console import Console
 from aicirt.contract.errors import TrapError
 from pyaici.engines.batching.engine import Phase, StepStats
 from pyaici.engines.engine import (
-    BackTracked,
+    Backtracked,
     Event,
     Finished,
     FinishReason,
@@ -29,7 +29,7 @@ EVENTS: list[Event] = [
     TokensAppended(0, 0, [1], "Hel", Origin.SAMPLED),
     TokensAppended(0, 0, [1], "lo wor", Origin.SAMPLED),
     TokensAppended(0, 0, [1], "ld", Origin.FORCED),
-    BackTracked(0, 0, 2, "world"),
+    Backtracked(0, 0, 2, "world"),
     TokensAppended(0, 0, [1], "moon", Origin.FORCED),
     Log(0, 0, "one\ntwo\n"),
     Forked(0, 0, [1], False),
@@ -65,8 +65,8 @@ def test_text_can_be_removed_twice_and_from_the_prompt() -> None:
     events: list[Event] = [
         Started(0, 0, [1], "abc"),
         TokensAppended(0, 0, [1], "de", Origin.SAMPLED),
-        BackTracked(0, 0, 1, "e"),
-        BackTracked(0, 0, 3, "bcd"),
+        Backtracked(0, 0, 1, "e"),
+        Backtracked(0, 0, 3, "bcd"),
         TokensAppended(0, 0, [1], "x", Origin.FORCED),
     ]
     assert pieces(0, events) == [(Kind.PROMPT, "a"), (Kind.REMOVED, "bcde"), (Kind.FORCED, "x")]
@@ -128,7 +128,7 @@ def test_long_prompts_and_logs_are_cut() -> None:
 
 def test_the_summary_has_the_time_of_each_phase() -> None:
     text = shown(EVENTS, terminal=False, summary=True)
-    assert "5 tokens sampled, 7 forced, 3 removed, 1 fork in 2 steps and 2.00 s (6.0 tokens/s)" in text
+    assert "5 tokens sampled, 7 forced, 3 backtracked, 1 fork in 2 steps and 2.00 s (6.0 tokens/s)" in text
     header, medians, means = text.splitlines()[-3:]
     assert (
         " ".join(header.split()) == "ms per step post pre wait forward mid wait mask sample added by control"

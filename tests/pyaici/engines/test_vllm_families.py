@@ -65,7 +65,7 @@ def test_a_child_starts_with_the_text_of_its_parent(families: Families) -> None:
     families.apply_output(output(0, "f", ["back", 1], ["sampled", ids("f")], finish="length", finished=True))
     parent, child = families.results(7)
     assert (parent.text, child.text) == ("cf", "cde")
-    assert child.parent == parent.seq and (parent.reason, child.reason) == (
+    assert child.parent == parent.seq and (parent.finish_reason, child.finish_reason) == (
         FinishReason.LENGTH,
         FinishReason.STOP,
     )
@@ -104,7 +104,7 @@ def test_forks_for_which_vllm_has_no_request_fail_with_their_parent(families: Fa
     families.apply_output(output(0, "c", ["sampled", [99]], ["forked", [1]]))
     families.apply_output(output(0, finish="error", stop_reason="why", finished=True))
     parent, child = families.results(7)
-    assert (child.parent, child.reason, str(child.error)) == (parent.seq, FinishReason.ERROR, "why")
+    assert (child.parent, child.finish_reason, str(child.error)) == (parent.seq, FinishReason.ERROR, "why")
     assert sum(isinstance(event, Finished) for event in families.recorder.drain()) == 2
 
 
@@ -112,7 +112,7 @@ def test_unused_choices_produce_no_results(families: Families) -> None:
     families.apply_output(output(1, finish="stop", stop_reason="unused"))
     families.apply_output(output(0, finish="error", stop_reason="why", finished=True))
     (result,) = families.results(7)
-    assert result.reason is FinishReason.ERROR and str(result.error) == "why"
+    assert result.finish_reason is FinishReason.ERROR and str(result.error) == "why"
     assert sum(isinstance(event, Finished) for event in families.recorder.drain()) == 1
     assert not families.has_unfinished
 

@@ -177,24 +177,26 @@ def test_differences_are_paired() -> None:
 
 def test_counts_are_those_of_the_events(engine: BatchingEngine) -> None:
     body = """
-await fixed("ab")
+await force("ab")
 here = label()
 await gen(max_tokens=3)
-await rewind(here)
+await backtrack(here)
 await fork(2)
 set_var("name", "value")
 await gen(max_tokens=4)
 """
     (outcome,) = evaluate(engine, examples(1), controller(body), [find_metric("length")])
-    assert (outcome.sampled, outcome.forced, outcome.removed, outcome.sequences) == (3 + 2 * 4, 2, 3, 2)
-    assert outcome.variables == {"name": "value"} and outcome.finish == "stop" and outcome.error is None
+    assert (outcome.sampled, outcome.forced, outcome.backtracked, outcome.sequences) == (3 + 2 * 4, 2, 3, 2)
+    assert (
+        outcome.variables == {"name": "value"} and outcome.finish_reason == "stop" and outcome.error is None
+    )
     assert outcome.metrics == {"length": len(outcome.text)} and outcome.seconds > outcome.control_seconds > 0
     assert outcome.passes == engine.stats.steps - 1, "the last step ends the forks"
 
 
 def test_errors_of_scripts_are_outcomes(engine: BatchingEngine) -> None:
     (outcome,) = evaluate(engine, examples(1), controller("await gen(max_tokens=2)\nfail('no more')"), [])
-    assert outcome.finish == "error" and "no more" in str(outcome.error)
+    assert outcome.finish_reason == "error" and "no more" in str(outcome.error)
 
 
 def lines(outcomes: list[Outcome]) -> dict[tuple[str, int], Mapping[str, Any]]:

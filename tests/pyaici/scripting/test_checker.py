@@ -60,10 +60,10 @@ MAIN_JS = "export async function main() {}\n"
         ("a.py", "from aici import fork as f\nasync def main():\n    f(2)\n", "a.py:3:5: f(...) is never"),
         (
             "a.py",
-            "from aici import *\ndef gen(): pass\nasync def main():\n    gen()\n    await fixed('x')\n",
+            "from aici import *\ndef gen(): pass\nasync def main():\n    gen()\n    await force('x')\n",
             None,
         ),
-        ("a.js", 'import { fixed } from "aici";\n' + MAIN_JS, None),
+        ("a.js", 'import { force } from "aici";\n' + MAIN_JS, None),
         ("a.js", "export async function main() {\n  f('a';\n}\n", "a.js:2:8: SyntaxError"),
         ("a.js", "const x = 1;\n  nothing;\n" + MAIN_JS, "a.js:2:3: ReferenceError"),
         ("a.js", 'import {\n  regex,\n  nix } from "aici";\n' + MAIN_JS, "a.js:3: SyntaxError"),
@@ -101,7 +101,7 @@ def test_errors_have_their_file_line_and_column(
     ("body", "name"),
     [
         ("await gen(max_tokens=LIMIT)", "LIMIT"),
-        ("print(gen, fixed, argument, Error, regex, __name__, len, NotImplemented)", None),
+        ("print(gen, force, arg, Error, regex, __name__, len, NotImplemented)", None),
         ("print(prompt_token())", "prompt_token"),
         ("Counter; deque; fullmatch", None),
         ("[a for a in (b := [1])]; b; lambda c, *d, e=1, **f: (c, d, e, f)", None),
@@ -164,7 +164,7 @@ def test_samples_have_no_errors(checker: Checker) -> None:
 
 def test_top_level_code_can_read_the_argument(checker: Checker, tmp_path: Path) -> None:
     file = tmp_path / "a.py"
-    file.write_text("from aici import *\nX = options(argument['words'])\n" + MAIN)
+    file.write_text("from aici import *\nX = choice(arg['words'])\n" + MAIN)
     assert str(checker.check(file)).startswith(f"{file}:2: TypeError")
     assert checker.check(file, {"words": ["a"]}) is None
 

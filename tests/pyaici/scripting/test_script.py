@@ -102,11 +102,10 @@ def test_script_is_not_accepted_as_a_module() -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("a.py", "from aici import *\nasync def main():\n    await fixed(argument['word'] + '.')\n"),
+        ("a.py", "from aici import *\nasync def main():\n    await force(arg['word'] + '.')\n"),
         (
             "deep/a.mjs",
-            'import { fixed, argument } from "aici";\n'
-            "export async function main() { fixed(argument.word + '.'); }\n",
+            "import { force, arg } from \"aici\";\nexport async function main() { force(arg.word + '.'); }\n",
         ),
     ],
 )

@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDER = Path(pyaici.__file__).parent / "scripting"
 LIBRARY = ROOT / "controllers" / "pyctrl" / "library" / "aici.py"
 #: names in the stub without a counterpart in the library: types for annotations
-TYPES = {"Finish", "Capability", "_T"}
+TYPES = {"FinishReason", "Capability", "_T"}
 #: what is neither a function nor a class there
-VALUES = {"argument", "json"}
+VALUES = {"arg", "json"}
 #: what takes its options from `**how`
 OPEN = ("gen", "generate", "sample", "Sample")
 

@@ -32,7 +32,7 @@ def test_requests_wait_for_room_in_a_small_cache() -> None:
             assert all(result.error is None for result in results)
             assert [r.tokens for r, n in zip(results, lengths, strict=True) if n == 5] == [alone.tokens] * 4
             longest = await _run(service, 1000, 3000)
-            assert longest.reason is FinishReason.LENGTH and len(longest.tokens) == 1024
+            assert longest.finish_reason is FinishReason.LENGTH and len(longest.tokens) == 1024
             with pytest.raises(ApiError, match="the prompt has 1024 tokens; the model takes 1024"):
                 await _run(service, 1024, 1)
 

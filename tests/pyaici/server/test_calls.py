@@ -25,7 +25,7 @@ ASKING = """
 from aici import *
 async def main():
     first, second = call("add", a=2, b=3), call("shout", {"text": "hey"})
-    await fixed(f"{await first} {await second}")
+    await force(f"{await first} {await second}")
     try:
         await call("fails")
     except CallError as error:
@@ -63,7 +63,7 @@ def test_functions_of_a_client_answer(server: Serving, kind: Callable[..., Any])
         events = list(client.run(calls=FUNCTIONS, script=_script(ASKING), prompt="x"))
     (fork,) = events[-1]["forks"]
     assert (fork["text"], fork["error"]) == ("5 HEY", None)
-    assert fork["logs"] == "failed ValueError: no luck\n"
+    assert fork["log"] == "failed ValueError: no luck\n"
     calls = [call for event in events for call in event.get("calls", ())]
     made = {call["name"]: call for call in calls if "name" in call}
     assert json.loads(made["add"]["arguments"]) == {"a": 2, "b": 3}
@@ -98,7 +98,7 @@ def test_calls_are_counted_and_logged_without_contents(server: Serving) -> None:
     with _client(server) as client:
         events = list(client.run(calls={"add": add, "picky": picky}, script=_script(OUTCOMES), prompt="x"))
     (fork,) = events[-1]["forks"]
-    assert fork["logs"] == "too_picky_for_a_label\nunknown_call\n"
+    assert fork["log"] == "too_picky_for_a_label\nunknown_call\n"
     made = [call for event in events for call in event.get("calls", ()) if "name" in call]
     assert [(call["name"], call["answer"]) for call in made] == [
         ("add", True),
@@ -147,7 +147,7 @@ def test_only_its_user_answers_a_call_and_only_once(server: Serving, tokens: dic
             ada.answer_call(asked[0]["id"], "twice")
         assert again.value.status == 404
         *_, end = stream
-    assert end["forks"][0]["logs"] == "{'answer': [1, None]}\n"
+    assert end["forks"][0]["log"] == "{'answer': [1, None]}\n"
 
 
 def test_a_run_that_ends_takes_no_answers(server: Serving) -> None:
@@ -205,7 +205,7 @@ CHAT = """
 from aici import *
 async def main():
     while (message := await receive()) is not None:
-        await fixed(message.upper())
+        await force(message.upper())
         if message == "b":
             print(await send("other", 1))
 """

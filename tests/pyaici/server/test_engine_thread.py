@@ -203,7 +203,7 @@ def test_failure_of_the_thread_ends_all_requests(
                 await _ended(thread)
             with contextlib.suppress(ApiError):
                 (result,) = await _rest(stream)
-                assert result.reason is FinishReason.CANCELLED
+                assert result.finish_reason is FinishReason.CANCELLED
             assert failures == ["failed"] and thread.failed
             with pytest.raises(ApiError, match="the engine has failed") as refused:
                 await thread.add(SHORT)
@@ -222,7 +222,7 @@ def test_repeated_failures_of_the_model_end_the_thread(
             monkeypatch.setattr(engine._runner._model, "forward", None)
             for _ in range(3):
                 (result,) = await _rest(await thread.add(SHORT))
-                assert result.reason is FinishReason.ERROR
+                assert result.finish_reason is FinishReason.ERROR
             await _ended(thread)
             assert failures == ["failed"]
 
@@ -266,7 +266,7 @@ def test_work_in_pieces_lets_the_engine_step_and_can_be_abandoned() -> None:
             with pytest.raises(ApiError, match="the server is shutting down"):
                 endless.result(0)
             (result,) = await _rest(stream)
-            assert result.reason is FinishReason.CANCELLED
+            assert result.finish_reason is FinishReason.CANCELLED
 
     asyncio.run(main())
 

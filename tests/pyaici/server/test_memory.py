@@ -52,7 +52,7 @@ def test_logs_of_a_request_are_bounded(printing: tuple[Serving, str]) -> None:
     before = _mib(server)
     with server.client(token) as client:
         answer = client.post("/v1/run", json=_body(stream=False)).json()
-    logs = [fork["logs"] for fork in answer["forks"]]
+    logs = [fork["log"] for fork in answer["forks"]]
     assert len(logs) == 4 and sum(map(len, logs)) <= MAX_LOG_BYTES + 1000
     assert all(log.startswith("... ") and log.endswith("x") for log in logs)
     assert 4 * STEPS * PRINTED >> 20 > MIB_BESIDES, "they print more than the server may grow by"

@@ -41,7 +41,7 @@ def test_request_is_placed_again_if_its_template_was_evicted(guest: bytes) -> No
                 async for _ in stream:
                     pass
                 assert stream.results is not None
-                assert stream.results[0].reason is FinishReason.LENGTH, stream.results[0].error
+                assert stream.results[0].finish_reason is FinishReason.LENGTH, stream.results[0].error
             finally:
                 await asyncio.to_thread(thread.close)
 
@@ -115,7 +115,7 @@ def test_request_is_placed_again_if_its_worker_dies_while_it_waits_for_the_engin
                 async for _ in stream:
                     pass
                 assert stream.results is not None
-                assert stream.results[0].reason is FinishReason.LENGTH, stream.results[0].error
+                assert stream.results[0].finish_reason is FinishReason.LENGTH, stream.results[0].error
             finally:
                 go.set()
                 await asyncio.to_thread(thread.close)

@@ -188,7 +188,7 @@ def test_forks_are_shown_with_their_texts_and_logs(aici: Aici, server: Serving) 
     for fork in answer["forks"]:
         parent = "" if fork["parent"] is None else f", forked from #{fork['parent']}"
         assert f"#{fork['index']}{parent} (ended: {fork['finish_reason']})" in shown
-        last = fork["logs"].splitlines()[-1]
+        last = fork["log"].splitlines()[-1]
         assert re.sub(r"sequence \d+", "sequence N", last) in re.sub(r"sequence \d+", "sequence N", shown)
     # the transcripts of the same events
     transcripts = Transcripts()
@@ -203,7 +203,7 @@ def test_forks_are_shown_with_their_texts_and_logs(aici: Aici, server: Serving) 
         pieces = transcripts.by_seq[fork["index"]].pieces
         text = "".join(p.text for p in pieces if p.kind not in (Kind.PROMPT, Kind.REMOVED))
         assert text == fork["text"]
-        assert transcripts.by_seq[fork["index"]].log == fork["logs"]
+        assert transcripts.by_seq[fork["index"]].log == fork["log"]
     assert any(p.kind is Kind.REMOVED for p in transcripts.by_seq[0].pieces)
 
 

@@ -44,7 +44,7 @@ def test_stream_reports_every_token_with_its_origin(server: Serving) -> None:
     for piece in pieces:
         if piece["origin"] == "sampled":
             assert len(piece["logprobs"]) == 1 and piece["logprobs"][0] <= 0
-            (top,) = piece["top"]
+            (top,) = piece["top_logprobs"]
             assert [entry["logprob"] for entry in top] == sorted((e["logprob"] for e in top), reverse=True)
             assert sum(math.exp(entry["logprob"]) for entry in top) <= 1 + 1e-6
     usage = end["usage"]
@@ -77,7 +77,7 @@ def test_stream_reports_forks_and_backtracking(server: Serving) -> None:
     assert _texts(steps) == texts
     assert any(piece.get("backtrack") for step in steps for fork in step["forks"] for piece in fork["pieces"])
     assert any("parent" in fork for step in steps for fork in step["forks"])
-    logs = {fork["index"]: fork["logs"] for fork in end["forks"]}
+    logs = {fork["index"]: fork["log"] for fork in end["forks"]}
     assert all("mid_process" in log for log in logs.values())
 
 

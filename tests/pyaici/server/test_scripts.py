@@ -16,28 +16,28 @@ WELL = {
 from aici import *
 
 async def main():
-    await fixed(" It is ")
-    said = await gen(options=argument["words"])
+    await force(" It is ")
+    said = await gen(choice=arg["words"])
     set_var("said", said)
-    await fixed("!")
+    await force("!")
 """,
     "javascript": """\
-import { fixed, gen, setVar, argument } from "aici";
+import { force, gen, setVar, arg } from "aici";
 
 export async function main() {
-  fixed(" It is ");
-  const said = await gen({ options: argument.words });
+  force(" It is ");
+  const said = await gen({ choice: arg.words });
   setVar("said", said);
-  fixed("!");
+  force("!");
 }
 """,
 }
 #: fails in the third line, called from the sixth
 FAILS = {
     "python": "from aici import *\ndef inner():\n    return {}['missing']\n"
-    "async def main():\n    await fixed('Well')\n    inner()\n",
-    "javascript": 'import { fixed } from "aici";\nfunction inner() {\n  return missing;\n}\n'
-    'export async function main() {\n  await fixed("Well"); inner();\n}\n',
+    "async def main():\n    await force('Well')\n    inner()\n",
+    "javascript": 'import { force } from "aici";\nfunction inner() {\n  return missing;\n}\n'
+    'export async function main() {\n  await force("Well"); inner();\n}\n',
 }
 
 

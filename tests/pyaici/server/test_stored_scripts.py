@@ -86,7 +86,7 @@ def test_invalid_scripts_are_refused_and_not_stored(
 
 def test_scripts_that_fail_without_an_argument_are_stored(ada: httpx2.Client, server: Serving) -> None:
     """The server stores a script whose top level needs an argument, and one whose `main` fails."""
-    needs = "from aici import *\nWORD = argument['word']\nasync def main():\n    await fixed(WORD)\n"
+    needs = "from aici import *\nWORD = arg['word']\nasync def main():\n    await force(WORD)\n"
     stored = ada.post("/v1/scripts", json={"language": "python", "source": needs}).json()["id"]
     run = server.run(controller=stored, controller_arg={"word": "Yes"}, prompt="?")
     assert run["forks"][0]["text"] == "Yes"

@@ -154,8 +154,8 @@ def _put_together(chunks: list[dict[str, Any]]) -> dict[str, Any]:
             empty = {"text": "", "reasoning": "", "calls": [], "logprobs": [], "finish": None}
             choice = choices.setdefault(more["index"], empty)
             assert choice["finish"] is None
-            choice["text"] = choice["text"][: len(choice["text"]) - more.get("retracted", 0)]
-            del choice["logprobs"][len(choice["logprobs"]) - more.get("retracted_tokens", 0) :]
+            choice["text"] = choice["text"][: len(choice["text"]) - more.get("backtrack", 0)]
+            del choice["logprobs"][len(choice["logprobs"]) - more.get("backtrack_tokens", 0) :]
             delta = more.get("delta", more)
             choice["text"] += delta.get("text") or delta.get("content") or ""
             choice["calls"] += [call["function"] for call in delta.get("tool_calls") or ()]

@@ -18,8 +18,8 @@ from pyaici.testing.cases import update_cases
 SCRIPT = """
 from aici import *
 async def main():
-    await fixed("It is ")
-    colour = await gen(options=argument)
+    await force("It is ")
+    colour = await gen(choice=arg)
     print("colour", colour)
     set_var("colour", colour)
     if colour == "red":
@@ -82,7 +82,7 @@ def test_cases_with_correct_expectations_pass(playground: Playground) -> None:
         ('colour = "green"', 'colour = "red"', '  - colour = "red"'),
         ("forks = []", 'forks = ["a"]', '  - "a"'),
         ("forks = []", 'error = "x"', 'error: expected a message with "x"'),
-        ("forks = []", 'reason = "eos"', '  + "stop"'),
+        ("forks = []", 'finish_reason = "eos"', '  + "stop"'),
         ('error = "not red"', 'error = "not blue"', 'error: expected a message with "not blue"'),
         ('error = "not red"\n', "", "there was an error, and none is expected:"),
     ],
@@ -99,7 +99,7 @@ def test_wrong_expectation_is_shown_as_a_difference(
 def test_file_can_be_a_single_case_or_json(playground: Playground) -> None:
     (one,) = run(playground, 'arg = ["green"]\nmodel = "x"\nexpect = { text = "It is green" }\n')
     assert one.passed and one.case.name == "case 1"
-    content = {"case": [{"arg": ["green"], "expect": {"reason": "stop"}}]}
+    content = {"case": [{"arg": ["green"], "expect": {"finish_reason": "stop"}}]}
     (one,) = run(playground, json.dumps(content), "t.json")
     assert one.passed
 

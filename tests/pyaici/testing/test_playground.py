@@ -65,7 +65,7 @@ def free_steps(count: int) -> list[str]:
 def test_unconstrained_text_equals_the_wish(play: Play, playground: Playground) -> None:
     transcript = play(*free_steps(10), wish="the cat sat.")
     assert (transcript.text, transcript.history) == ("the cat sat.", "the cat sat.")
-    assert (transcript.reason, transcript.error, transcript.suspended) == ("eos", None, 0)
+    assert (transcript.finish_reason, transcript.error, transcript.suspended) == ("eos", None, 0)
     expected = [*playground.tokenize(b"the cat sat."), *playground.vocabulary.eos]
     assert transcript.tokens == expected
     reported = [
@@ -147,10 +147,10 @@ def playground_logprobs(text: str, vocabulary: Vocabulary, temperature: float) -
 def test_forks_end_independently_and_suspended_steps_are_counted(play: Play) -> None:
     transcript = play("pre fork 3", "mid any", "post go", "pre go", "mid any", wish="a")
     assert [t.text for t in transcript.all] == ["a"] * 3
-    assert all(t.forks == [] and t.reason == "eos" for t in transcript.forks)
+    assert all(t.forks == [] and t.finish_reason == "eos" for t in transcript.forks)
     assert len({t.log for t in transcript.all}) == 3, "each fork prints its own number"
     waiting = play("pre suspend", "pre suspend", "pre go", "mid stop")
-    assert (waiting.suspended, waiting.reason) == (2, "stop")
+    assert (waiting.suspended, waiting.finish_reason) == (2, "stop")
 
 
 def test_log_of_a_fork_begins_at_the_fork(play: Play) -> None:
@@ -169,20 +169,20 @@ def test_temperature_depends_on_the_seed_and_the_fork(play: Play) -> None:
 
 def test_every_reason_for_the_end_of_a_text(play: Play, playground: Playground, folder: Path) -> None:
     assert (play(*free_steps(9), wish="abcdef", max_tokens=3).text) == "abc"
-    assert play(*free_steps(9), wish="abcdef", max_tokens=3).reason == "length"
+    assert play(*free_steps(9), wish="abcdef", max_tokens=3).finish_reason == "length"
     cut = play("pre go", "mid splice 0 65 66 67 68", "post go", "pre go", "mid any", max_tokens=3)
-    assert (cut.text, cut.reason) == ("ABC", "length") and "post=65 66 67 " in cut.log
+    assert (cut.text, cut.finish_reason) == ("ABC", "length") and "post=65 66 67 " in cut.log
     end = playground.vocabulary.eos[0]
     spliced = play("pre go", f"mid splice 0 65 {end}", "post go", "pre go", "mid any")
-    assert (spliced.text, spliced.reason) == ("A", "eos")
+    assert (spliced.text, spliced.finish_reason) == ("A", "eos")
     failed = play("pre go", "mid fail because")
-    assert (failed.reason, str(failed.error)) == ("error", "because")
+    assert (failed.finish_reason, str(failed.error)) == ("error", "because")
     stopped = play("pre go", "mid any", "post stop", wish="ab")
-    assert (stopped.text, stopped.reason) == ("a", "stop")
+    assert (stopped.text, stopped.finish_reason) == ("a", "stop")
     deadlock = playground.play(folder / "guest.wasm", "ab", arg="suspend")
     assert isinstance(deadlock.error, DeadlockError) and deadlock.text
     idle = ["pre go", "mid splice 0"] * 21
-    assert play(*idle, max_tokens=2).reason == "work"
+    assert play(*idle, max_tokens=2).finish_reason == "work"
 
 
 def test_held_end_lets_the_controller_continue(playground: Playground, folder: Path) -> None:
@@ -192,12 +192,12 @@ def test_held_end_lets_the_controller_continue(playground: Playground, folder: P
         return playground.play(folder / "flags.wasm", "ab", arg=arg, **options)  # type: ignore[arg-type]
 
     back = held("e1b0a0")
-    assert (back.text, back.history, back.reason) == ("xab", "<->{x}ab", "eos")
-    assert (held("e1x0").tokens, held("e1x0").reason) == ([end], "stop")
-    assert (held("e0x0").tokens, held("e0x0").reason) == ([end], "eos")
-    assert (held("d1s0x0").text, held("d0s0x0").reason) == ("x", "eos")
-    assert held("e1", max_tokens=1).reason == "length"
-    assert held("e1x0", capabilities=MASK_ONLY).reason == "eos"
+    assert (back.text, back.history, back.finish_reason) == ("xab", "<->{x}ab", "eos")
+    assert (held("e1x0").tokens, held("e1x0").finish_reason) == ([end], "stop")
+    assert (held("e0x0").tokens, held("e0x0").finish_reason) == ([end], "eos")
+    assert (held("d1s0x0").text, held("d0s0x0").finish_reason) == ("x", "eos")
+    assert held("e1", max_tokens=1).finish_reason == "length"
+    assert held("e1x0", capabilities=MASK_ONLY).finish_reason == "eos"
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_last_tokens_are_reported_in_the_next_step_of_the_others(
     (end,) = playground.vocabulary.eos
     lines = ["pre fork 2", f"mid set 97 {end}", "post go", "pre go", "mid any", "post go"]
     played = play(*lines, wish="a", temperature=4.0, seed=2)
-    assert sorted((one.text, one.reason) for one in played.all) == [("", "eos"), ("a", "eos")]
+    assert sorted((one.text, one.finish_reason) for one in played.all) == [("", "eos"), ("a", "eos")]
     assert [[item.final for item in inputs] for inputs in steps] == [[False], [False, True], [True]]
 
 
@@ -246,7 +246,11 @@ def test_skipping_callbacks_changes_no_answers(
     )
     assert len(plain.all) == len(skipping.all)
     for one, other in zip(plain.all, skipping.all, strict=True):
-        assert (one.tokens, one.history, one.reason) == (other.tokens, other.history, other.reason)
+        assert (one.tokens, one.history, one.finish_reason) == (
+            other.tokens,
+            other.history,
+            other.finish_reason,
+        )
         assert one.error is None and one.suspended == other.suspended
         assert _answers(one) == _answers(other)
     calls = ["".join(transcript.log for transcript in one.all) for one in (plain, skipping)]

@@ -35,11 +35,11 @@ from pyaici.tokens.turns import Role, Turns
 SCRIPT = """
 from aici import *
 async def main():
-    await fixed("A")
-    animal = await gen(options=["cat", "dog"])
-    print("found", animal, argument)
+    await force("A")
+    animal = await gen(choice=["cat", "dog"])
+    print("found", animal, arg)
     mine = await fork(2)
-    await fixed(str(mine))
+    await force(str(mine))
     if mine > 0:
         set_var("said", str(mine))
         await gen(max_tokens=1)
@@ -86,7 +86,7 @@ def test_recording_contains_all_events(playground: Playground, recording: Record
     assert forked.children == [1] and second.parent == 0
     spliced = [event for event in first.events if isinstance(event, Spliced)]
     assert spliced[-1].backtrack == 1, "the full stop is removed"
-    assert (first.log, first.reason, second.reason) == (transcript.log, "stop", "stop")
+    assert (first.log, first.finish_reason, second.finish_reason) == (transcript.log, "stop", "stop")
     assert recording.variables == transcript.variables == {"said": b"1"}
     assert recording.text(recording.prompt) == "Hello "
 
@@ -145,7 +145,7 @@ def test_mask_that_allows_more_counts_only_with_masks(recording: Recording, scri
 @pytest.mark.parametrize(
     ("before", "after", "minus", "plus"),
     [
-        ('fixed("A")', 'fixed("B")', 'forced "A"', 'forced "B"'),
+        ('force("A")', 'force("B")', 'forced "A"', 'forced "B"'),
         ('"found"', '"saw"', "printed: found cat", "printed: saw cat"),
         ("fork(2)", "fork(3)", "forked: #1", "forked: #1, #2"),
         ('"said", str(mine)', '"said", "x" + str(mine)', 'said = "1"', 'said = "x1"'),
@@ -183,7 +183,7 @@ def test_script_that_cannot_start_is_a_problem(recording: Recording, script: Pat
 def test_errors_are_recorded_and_replayed(playground: Playground, script: Path) -> None:
     script.write_text("nothing_here")
     refused = playground.record(script)
-    assert refused.sequences[0].reason == "error"
+    assert refused.sequences[0].finish_reason == "error"
     assert refused.sequences[0].error is not None and refused.sequences[0].error.code == "argument"
     assert replay(refused).passed
     script.write_text(SCRIPT)
@@ -207,7 +207,7 @@ def test_bundled_controllers_can_be_replayed(controller: str, arg: str, wish: st
 
 def test_replay_uses_the_recorded_limits_and_capabilities(playground: Playground) -> None:
     short = playground.record("uppercase", "ABCDEF", max_tokens=3)
-    assert short.sequences[0].reason == "length"
+    assert short.sequences[0].finish_reason == "length"
     assert replay(short).passed
     masked = playground.record("regex", "12", arg="[0-9]+", capabilities=MASK_ONLY)
     assert Capabilities.from_wire(masked.capabilities) == MASK_ONLY
@@ -227,11 +227,11 @@ def test_replay_reports_the_same_in_each_step(
 
     script.write_text(
         "from aici import *\nasync def main():\n"
-        "    if await fork(2):\n        await fixed('one two three')\n    await gen(max_tokens=9)\n"
+        "    if await fork(2):\n        await force('one two three')\n    await gen(max_tokens=9)\n"
     )
     monkeypatch.setattr(RecordingRuntime, "begin_step", listen)
     recording = playground.record(script, "cat is on the mat.", max_tokens=4)
-    assert [sequence.reason for sequence in recording.sequences] == ["length", "length"]
+    assert [sequence.finish_reason for sequence in recording.sequences] == ["length", "length"]
     recorded, steps[:] = steps.copy(), []
     assert replay(recording).passed
     assert steps == recorded and len(steps) == 5
@@ -257,9 +257,9 @@ def test_chat_that_grows_is_replayed_with_the_recorded_template(
 CALLING = """
 from aici import *
 async def main():
-    city = await gen(options=["Oslo", "Bergen"])
+    city = await gen(choice=["Oslo", "Bergen"])
     first, slow = call("weather", city=city), call("slow")
-    await fixed(": ")
+    await force(": ")
     print((await first)["sky"], await slow)
     try:
         await call("fails")
@@ -321,7 +321,7 @@ def test_call_that_was_not_recorded_is_a_problem(playground: Playground, script:
     assert 'the controller makes the call weather({"city": "Oslo!"}), which the recording does not' in problem
     assert 'call 1 was weather({"city": "Oslo"})' in problem
     edit(script, 'city=city + "!"', "city=city")
-    edit(script, 'await call("fails")', "await fixed('!')")
+    edit(script, 'await call("fails")', "await force('!')")
     done = replay(recording)
     assert done.problems == [] and "-called fails({})" in done.differences
 
@@ -333,14 +333,14 @@ async def main():
     try:
         await call("late").wait(0.02)
     except CallError as error:
-        await fixed(error.code)
+        await force(error.code)
     for _ in range(5):
-        await fixed(".")
+        await force(".")
     print(seen.done)
     await call("go")
     print(await seen)
     mine = await fork(3)
-    await fixed(str(await call("double", n=mine)))
+    await force(str(await call("double", n=mine)))
 """
 
 
@@ -363,7 +363,7 @@ from aici import *
 async def main():
     print(await call("aici.run"))
     while (said := await receive()) is not None:
-        await fixed(said + ": ")
+        await force(said + ": ")
         await gen(max_tokens=1)
     await send("other", {"done": True})
     try:
@@ -466,7 +466,7 @@ LOOKING = """
 from aici import *
 async def main():
     seen = await distribution()
-    print(seen.top(1), round(seen.entropy, 3), await likely(2))
+    print(seen.likely(1), round(seen.entropy, 3), await likely(2))
     await sample(temperature=0)
 """
 
@@ -478,7 +478,9 @@ def test_what_a_controller_has_seen_is_recorded(playground: Playground, tmp_path
     write_recording(playground.record(path, "cat."), file)
     recording = read_recording(file)
     looks = [event for event in recording.sequences[0].events if isinstance(event, Looked)]
-    assert [look.top is None for look in looks] == [True, False] and len(looks[1].top or ()) == 2
+    assert [look.top_logprobs is None for look in looks] == [True, False] and len(
+        looks[1].top_logprobs or ()
+    ) == 2
     assert replay(recording, path).passed
     path.write_text(LOOKING.replace("await distribution()", "Distribution(await likely(2))"))
     assert "looks at 2 likely tokens, which the recording does not have here" in str(replay(recording, path))

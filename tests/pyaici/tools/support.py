@@ -32,7 +32,7 @@ async def main():
             print(json.dumps({"length": len(value)} if long else {"value": value}))
         except CallError as error:
             print(json.dumps({"code": error.code, "message": str(error)}))
-    await fixed("done")
+    await force("done")
 """
 
 

@@ -21,7 +21,7 @@ from tests.pyaici.tools.support import Caller, server
 _SCRIPT = """
 from aici import *
 async def main():
-    await fixed(str(await call("calc.add", {"a": 1, "b": 2})))
+    await force(str(await call("calc.add", {"a": 1, "b": 2})))
 """
 
 

@@ -11,8 +11,8 @@ impl Vocabulary {
         let mut allowed = TokenSet::new();
         self.walk(recognizer, &mut allowed);
         for pair in self.duplicates().chunks_exact(2) {
-            if allowed.contains(pair[1]) {
-                allowed.insert(pair[0]);
+            if allowed.allows(pair[1]) {
+                allowed.allow(pair[0]);
             }
         }
         let fits = |token: &TokenId| fits(recognizer, self.token(*token));

@@ -177,9 +177,9 @@ impl MidResult {
         Self::sample(Row::Token(token))
     }
 
-    /// Appends tokens.
-    pub fn append(tokens: Vec<TokenId>) -> Self {
-        MidResult::Splice { backtrack: 0, ff_tokens: tokens }
+    /// Removes the last `backtrack` tokens, then appends `ff_tokens`.
+    pub fn splice(backtrack: u32, ff_tokens: Vec<TokenId>) -> Self {
+        MidResult::Splice { backtrack, ff_tokens }
     }
 
     /// Lets an end-of-sequence token from this result not end the sequence: the next step reports it like any other

@@ -29,15 +29,15 @@ impl TokenSet {
 
     /// # Panics
     /// This and the next two panic if `token` is not in the vocabulary.
-    pub fn insert(&mut self, token: TokenId) {
+    pub fn allow(&mut self, token: TokenId) {
         self.words[token as usize / 32] |= 1 << (token % 32);
     }
 
-    pub fn remove(&mut self, token: TokenId) {
+    pub fn forbid(&mut self, token: TokenId) {
         self.words[token as usize / 32] &= !(1 << (token % 32));
     }
 
-    pub fn contains(&self, token: TokenId) -> bool {
+    pub fn allows(&self, token: TokenId) -> bool {
         self.words[token as usize / 32] >> (token % 32) & 1 != 0
     }
 
@@ -79,7 +79,7 @@ impl Default for TokenSet {
 
 impl Extend<TokenId> for TokenSet {
     fn extend<I: IntoIterator<Item = TokenId>>(&mut self, tokens: I) {
-        tokens.into_iter().for_each(|token| self.insert(token));
+        tokens.into_iter().for_each(|token| self.allow(token));
     }
 }
 

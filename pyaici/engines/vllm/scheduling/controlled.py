@@ -117,13 +117,13 @@ class Measured:
 
     logprob: float = math.nan
     allowed_mass: float = math.nan
-    top: list[tuple[int, float]] | None = None
+    top_logprobs: list[tuple[int, float]] | None = None
 
     def report(self, control: int, tokens: Sequence[int], backtrack: int = 0, *, sampled: bool) -> StepInput:
         """Returns the report of a step. Without `sampled` it says nothing about a token that was drawn."""
         if not sampled:
-            shown = None if tokens or backtrack else self.top  # answers a look
-            return StepInput(control, list(tokens), backtrack, top=shown)
+            shown = None if tokens or backtrack else self.top_logprobs  # answers a look
+            return StepInput(control, list(tokens), backtrack, top_logprobs=shown)
         return StepInput(
             control,
             list(tokens),
@@ -131,7 +131,7 @@ class Measured:
             True,
             logprob=self.logprob,
             allowed_mass=self.allowed_mass,
-            top=self.top,
+            top_logprobs=self.top_logprobs,
         )
 
 
@@ -256,7 +256,7 @@ class Controlled:
         if answer is not None and answer.verb in (Verb.LATE, Verb.SUSPEND):
             return DISCARDED
         if isinstance(answer, Look):  # the token is discarded, too
-            return [rows.Row(temperature=0.0, mass=True, top=answer.top)]
+            return [rows.Row(temperature=0.0, mass=True, top=answer.top_logprobs)]
         if answer is None or (not self.guesses and not self.has_post and is_mask(answer.row)):
             return []  # nearly always
         mass = self.wants_mass
@@ -506,7 +506,13 @@ def measure(
     """
     if masses is None or logprobs is None or position >= len(masses):
         return UNKNOWN
-    count = answer.top if isinstance(answer, Look) else 0 if answer.row is None else answer.row.top_logprobs
+    count = (
+        answer.top_logprobs
+        if isinstance(answer, Look)
+        else 0
+        if answer.row is None
+        else answer.row.top_logprobs
+    )
     top = None
     if count:
         tokens, values = logprobs.tokens[position, :count], logprobs.values[position, :count]

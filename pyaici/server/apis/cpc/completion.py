@@ -32,7 +32,7 @@ from pyaici.cpc import (
     sample_pcas,
 )
 from pyaici.engines.engine import (
-    BackTracked,
+    Backtracked,
     Finished,
     FinishReason,
     Sampling,
@@ -310,12 +310,12 @@ class Covers:
                 for event in events:
                     if isinstance(event, TokensAppended):
                         tokens += event.tokens
-                    elif isinstance(event, BackTracked):
+                    elif isinstance(event, Backtracked):
                         del tokens[len(tokens) - event.count :]
                     elif isinstance(event, VariablesChanged) and "prefix" in event.values:
                         report = json.loads(event.values["prefix"])
                     elif isinstance(event, Finished) and event.error is not None:
-                        if event.reason is FinishReason.ERROR:
+                        if event.finish_reason is FinishReason.ERROR:
                             raise from_aici(event.error, "prefix")
                 if report and vocabulary.decode(tokens).startswith(prefix):
                     break

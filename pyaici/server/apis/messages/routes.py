@@ -179,7 +179,7 @@ class _Turn:
                         begun = True
                         yield answer.start_message(prompt_tokens)
                     tokens += delta.grown
-                    # nothing is retracted: the only controller here is a grammar, which never backtracks
+                    # nothing is backtrack: the only controller here is a grammar, which never backtracks
                     yield answer.add(delta.events)
                     if delta.finish is not None:
                         reason = FinishReason.LENGTH if delta.finish == "length" else FinishReason.STOP

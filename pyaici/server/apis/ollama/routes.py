@@ -186,7 +186,7 @@ class _Answer:
                 tokens += delta.grown
                 if tokens and not first:
                     first = time.perf_counter_ns()
-                # nothing is retracted: the only controllers here are grammars, which never backtrack
+                # nothing is backtrack: the only controllers here are grammars, which never backtrack
                 for found in delta.events:
                     if not isinstance(found, Stop):
                         yield self._line(self._fields(found), done=False)

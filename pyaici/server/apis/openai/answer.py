@@ -22,8 +22,8 @@ class MessageChange:
 
     events: list[Event]
     #: characters at the end of the content, and of the reasoning, that are no longer valid
-    retracted: int = 0
-    retracted_reasoning: int = 0
+    backtrack: int = 0
+    backtrack_reasoning: int = 0
     #: what is new about calls of tools of MCP servers
     mcp_calls: Sequence[dict[str, Any]] = ()
 
@@ -50,7 +50,7 @@ class ChatAnswer:
         self.logs += delta.logs
         if delta.begins:
             self._begins = len(self.content), len(self.reasoning)
-        del self.tokens[len(self.tokens) - delta.retracted_tokens :]
+        del self.tokens[len(self.tokens) - delta.backtrack_tokens :]
         self.tokens += delta.tokens
         change = self._reread(delta.events) if delta.reread else self._add(delta.events)
         if delta.finish is not None:

@@ -81,13 +81,13 @@ class _Chat:
 
     def _fields(self, text_delta: TextDelta, change: MessageChange) -> dict[str, Any]:
         """Returns the fields that the first chunk of a step has besides its delta."""
-        fields: dict[str, Any] = {"logs": text_delta.logs} if text_delta.logs else {}
-        if change.retracted:
-            fields["retracted"] = change.retracted
-        if change.retracted_reasoning and self._body.include_reasoning is not False:
-            fields["retracted_reasoning"] = change.retracted_reasoning
-        if self._body.logprobs and text_delta.retracted_tokens:
-            fields["retracted_tokens"] = text_delta.retracted_tokens
+        fields: dict[str, Any] = {"log": text_delta.logs} if text_delta.logs else {}
+        if change.backtrack:
+            fields["backtrack"] = change.backtrack
+        if change.backtrack_reasoning and self._body.include_reasoning is not False:
+            fields["backtrack_reasoning"] = change.backtrack_reasoning
+        if self._body.logprobs and text_delta.backtrack_tokens:
+            fields["backtrack_tokens"] = text_delta.backtrack_tokens
         if self._body.logprobs and text_delta.tokens:
             fields["logprobs"] = self._logprobs(text_delta.tokens)
         return fields
@@ -127,7 +127,7 @@ class _Chat:
                     if self._body.logprobs
                     else None,
                     "finish_reason": choice.finish,
-                    **({"logs": choice.logs} if choice.logs else {}),
+                    **({"log": choice.logs} if choice.logs else {}),
                 }
                 for index, choice in enumerate(self._choices)
             ],

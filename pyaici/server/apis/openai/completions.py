@@ -112,10 +112,10 @@ class _Completion:
             echoed = self._echoed[index] if self._echoed and index not in begun else ""
             if (
                 delta.text
-                or delta.retracted
+                or delta.backtrack
                 or delta.finish
                 or delta.tokens
-                or delta.retracted_tokens
+                or delta.backtrack_tokens
                 or delta.logs
                 or echoed
             ):
@@ -133,12 +133,12 @@ class _Completion:
             "logprobs": self._columns(index, delta.tokens) if echoed else self._lists(index, delta.tokens),
             "finish_reason": delta.finish,
         }
-        if delta.retracted:
-            choice["retracted"] = delta.retracted
-        if delta.retracted_tokens and self._body.logprobs is not None:
-            choice["retracted_tokens"] = delta.retracted_tokens
+        if delta.backtrack:
+            choice["backtrack"] = delta.backtrack
+        if delta.backtrack_tokens and self._body.logprobs is not None:
+            choice["backtrack_tokens"] = delta.backtrack_tokens
         if delta.logs:
-            choice["logs"] = delta.logs
+            choice["log"] = delta.logs
         return choice
 
     async def whole(self) -> dict[str, Any]:
@@ -149,9 +149,9 @@ class _Completion:
         finish: list[str | None] = [None] * len(self._jobs)
         logs = [""] * len(self._jobs)
         async for index, delta in self._answers():
-            kept = answers[index][: len(answers[index]) - delta.retracted]
+            kept = answers[index][: len(answers[index]) - delta.backtrack]
             answers[index] = kept + delta.text
-            del tokens[index][len(tokens[index]) - delta.retracted_tokens :]
+            del tokens[index][len(tokens[index]) - delta.backtrack_tokens :]
             tokens[index] += delta.tokens
             finish[index] = delta.finish
             logs[index] += delta.logs
@@ -165,7 +165,7 @@ class _Completion:
                     "text": texts[index] + answers[index],
                     "logprobs": self._columns(index, tokens[index]),
                     "finish_reason": finish[index],
-                    **({"logs": logs[index]} if logs[index] else {}),
+                    **({"log": logs[index]} if logs[index] else {}),
                 }
                 for index in range(len(self._jobs))
             ],

@@ -261,7 +261,7 @@ class GenerationRequest(Constrained, SamplingFields, OpenBody):
     def _hold_no_stream(self) -> Self:
         if self.stream and self.vllm_xargs is not None and self.vllm_xargs.holds:
             raise ValueError(
-                "this server holds no stream back: leave out aici_hold and follow retracted, or leave out "
+                "this server holds no stream back: leave out aici_hold and follow backtrack, or leave out "
                 "stream"
             )
         return self

@@ -63,17 +63,17 @@ class TextItem:
         yield {"type": "response.output_item.added", "output_index": self.index, "item": self.wire()}
         yield {"type": "response.content_part.added", **self._where, "part": self.part()}
 
-    def add(self, text: str, logprobs: list[dict[str, Any]], retracted: int = 0) -> Iterator[Report]:
-        """Yields the event of a change. `retracted`: characters dropped first, a field that is ours alone."""
-        if retracted:
-            self.text = self.text[: len(self.text) - retracted]
+    def add(self, text: str, logprobs: list[dict[str, Any]], backtrack: int = 0) -> Iterator[Report]:
+        """Yields the event of a change. `backtrack`: characters dropped first, a field that is ours alone."""
+        if backtrack:
+            self.text = self.text[: len(self.text) - backtrack]
         self.text += text
         self.logprobs += logprobs
         report: Report = {"type": f"{self._event}.delta", **self._where, "delta": text}
         if self.kind is Text:
             report["logprobs"] = logprobs
-        if retracted:
-            report["retracted"] = retracted
+        if backtrack:
+            report["backtrack"] = backtrack
         yield report
 
     def end(self, status: str) -> Iterator[Report]:
@@ -283,8 +283,8 @@ class Output:
         """Keeps the tokens that may belong to text."""
         if self._logprobs is None:
             return
-        left = max(0, delta.retracted_tokens - len(self._tokens))
-        del self._tokens[len(self._tokens) - (delta.retracted_tokens - left) :]
+        left = max(0, delta.backtrack_tokens - len(self._tokens))
+        del self._tokens[len(self._tokens) - (delta.backtrack_tokens - left) :]
         if self._open is not None and left:
             del self._open.logprobs[max(0, len(self._open.logprobs) - left) :]
         texts = any(isinstance(found, Text) for found in delta.events)
@@ -292,7 +292,7 @@ class Output:
             self._tokens += delta.tokens
 
     def _reread(self, events: list[Event]) -> Generator[Report, None, list[Event]]:
-        """Compares the events of the whole text with the items, which are texts: no calls are retracted.
+        """Compares the events of the whole text with the items, which are texts: no calls are backtrack.
 
         Yields the events that drop text; returns the events that add text.
         """

@@ -190,7 +190,7 @@ class _Response:
             "prompt_cache_key": body.prompt_cache_key,
             "usage": self._usage() if ended else None,
         }
-        return {**wire, "logs": self._output.logs} if self._output.logs else wire
+        return {**wire, "log": self._output.logs} if self._output.logs else wire
 
     def _usage(self) -> dict[str, Any]:
         output = self._output

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyaici.client.arguments import value_json
 from pyaici.engines.engine import (
-    BackTracked,
+    Backtracked,
     Counts,
     Finished,
     Forked,
@@ -111,23 +111,23 @@ class RunReport:
                 self._texts[fork["index"]] = ""
             case TokensAppended():
                 self._appended(fork, event)
-            case BackTracked():
+            case Backtracked():
                 self._counts.backtracked += event.count
                 self._take_back(fork, event)
             case Log():
-                fork["logs"] = fork.get("logs", "") + event.text
+                fork["log"] = fork.get("log", "") + event.text
             case Suspended():
                 fork["suspended"] = True
             case Finished():
-                fork["finish_reason"] = event.reason.value
+                fork["finish_reason"] = event.finish_reason.value
                 self._texts.pop(fork["index"], None)
                 if event.error is not None:
                     fork["error"] = error_json(event.error)
 
-    def _take_back(self, fork: dict[str, Any], event: BackTracked) -> None:
+    def _take_back(self, fork: dict[str, Any], event: Backtracked) -> None:
         """Removes text, first of this step, then of earlier steps. A prompt is not part of the text."""
         fork.pop("suspended", None)
-        fork["pieces"].append({"backtrack": event.count, "removed": event.text})
+        fork["pieces"].append({"backtrack": event.count, "text": event.text})
         text = self._texts[fork["index"]]
         count = min(len(text), len(event.text))
         self._texts[fork["index"]] = text[: len(text) - count]
@@ -148,8 +148,10 @@ class RunReport:
         piece: dict[str, Any] = {"text": event.text, "origin": event.origin.value, "tokens": event.tokens}
         if event.logprobs is not None:
             piece["logprobs"] = [finite(value) for value in event.logprobs]
-        if event.top is not None:
-            piece["top"] = [[self._candidate(*pair) for pair in pairs] for pairs in event.top]
+        if event.top_logprobs is not None:
+            piece["top_logprobs"] = [
+                [self._candidate(*pair) for pair in pairs] for pairs in event.top_logprobs
+            ]
         if event.allowed is not None:
             piece["allowed"] = event.allowed
         fork["pieces"].append(piece)

@@ -118,21 +118,21 @@ export const PYTHON = `from aici import *
 
 
 async def main():
-    await fixed(" was born in ")
+    await force(" was born in ")
     year = await gen(regex="1[0-9]{3}")
-    await fixed(" and is known as ")
-    work = await gen(options=argument or ["a mathematician", "a poet", "a painter"])
+    await force(" and is known as ")
+    work = await gen(choice=arg or ["a mathematician", "a poet", "a painter"])
     set_var("work", work)
     print(year, work)
 `;
 
-const JAVASCRIPT = `import { argument, fixed, gen, setVar } from "aici";
+const JAVASCRIPT = `import { arg, force, gen, setVar } from "aici";
 
 export async function main() {
-  await fixed(" was born in ");
+  await force(" was born in ");
   const year = await gen({ regex: /1[0-9]{3}/ });
-  await fixed(" and is known as ");
-  const work = await gen({ options: argument ?? ["a mathematician", "a poet", "a painter"] });
+  await force(" and is known as ");
+  const work = await gen({ choice: arg ?? ["a mathematician", "a poet", "a painter"] });
   setVar("work", work);
   console.log(year, work);
 }

@@ -121,11 +121,11 @@ export class Transcript {
     const lane = this._laneOf(fork);
     if (fork.prompt !== undefined) lane.add({ kind: "prompt", text: fork.prompt, tokens: [] });
     for (const piece of fork.pieces) {
-      if (piece.backtrack !== undefined) lane.backtrack(piece.backtrack, piece.removed);
+      if (piece.backtrack !== undefined) lane.backtrack(piece.backtrack, piece.text);
       else if (piece.origin === "forced") lane.add({ kind: "forced", text: piece.text, tokens: piece.tokens });
       else for (const each of sampledPieces(piece)) lane.add(each);
     }
-    lane.log += fork.logs ?? "";
+    lane.log += fork.log ?? "";
     lane.suspended ||= fork.suspended ?? false;
     if (fork.finish_reason) this._finish(lane, fork);
     return lane;
@@ -149,7 +149,7 @@ export class Transcript {
   _end(fork) {
     const lane = this._laneOf(fork);
     this._finish(lane, fork);
-    lane.log = fork.logs;
+    lane.log = fork.log;
     return lane;
   }
 
@@ -164,19 +164,19 @@ export class Transcript {
 /** Returns the text that a new fork began with: its current text, with its own pieces undone. */
 function withoutPieces(text, pieces) {
   return pieces.reduceRight(
-    (left, piece) => (piece.removed === undefined ? left.slice(0, left.length - piece.text.length) : left + piece.removed),
+    (left, piece) => (piece.backtrack === undefined ? left.slice(0, left.length - piece.text.length) : left + piece.text),
     text,
   );
 }
 
 /** Returns a piece for each token. If an engine samples several in a step, the text belongs to the last one. */
-function sampledPieces({ text, tokens, logprobs, top, allowed }) {
+function sampledPieces({ text, tokens, logprobs, top_logprobs, allowed }) {
   return tokens.map((token, at) => ({
     kind: "sampled",
     text: at === tokens.length - 1 ? text : "",
     tokens: [token],
     logprob: logprobs?.[at] ?? null,
-    top: top?.[at] ?? null,
+    top: top_logprobs?.[at] ?? null,
     allowed: allowed ?? null,
   }));
 }

@@ -122,5 +122,5 @@ def _carry_out(
         sampled=True,
         logprob=float(logprobs[token]),
         allowed_mass=min(1.0, float(np.exp(logprobs[masked > -np.inf]).sum())),
-        top=[(other, float(logprobs[other])) for other in best] if best else None,
+        top_logprobs=[(other, float(logprobs[other])) for other in best] if best else None,
     )

@@ -89,7 +89,7 @@ def test_results_and_scores_equal_those_of_the_library(
             tokens = tokens[: tokens.index(EOS) + 1]
         assert result.new_tokens == tokens
         assert result.score == pytest.approx(score.item(), abs=1e-4)
-        assert result.reason is (FinishReason.EOS if tokens[-1] == EOS else FinishReason.LENGTH)
+        assert result.finish_reason is (FinishReason.EOS if tokens[-1] == EOS else FinishReason.LENGTH)
 
 
 def test_a_search_has_the_same_result_alone_and_in_a_batch(model: Any, vocabulary: Vocabulary) -> None:
@@ -151,7 +151,7 @@ def test_beams_that_end_by_a_splice_are_results(model: Any, vocabulary: Vocabula
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything(), splice([1, EOS])))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     results = engine.run([Request(PROMPTS[0], controller="script", beams=3, n=2, max_tokens=6)])
-    assert [r.reason for r in results] == [FinishReason.EOS] * 2
+    assert [r.finish_reason for r in results] == [FinishReason.EOS] * 2
     assert all(r.new_tokens[1:] == [1, EOS] for r in results)
 
 

@@ -57,7 +57,7 @@ def test_waiting_takes_no_pass_and_nothing_is_read_twice(
     engine: BatchingEngine, generate: Callable[..., list[int]]
 ) -> None:
     door = Door()
-    body = 'await fixed("a")\nawait fixed(await call("door"))\nprint(await gen(max_tokens=1))'
+    body = 'await force("a")\nawait force(await call("door"))\nprint(await gen(max_tokens=1))'
     with CountingPasses(engine) as counting:
         waiting = engine.add(Request(PROMPT, **script(body), calls={"door": door}))
         while not any(seq.parked is not None for seq in engine._pool.live.values()):
@@ -81,7 +81,7 @@ def test_an_engine_sleeps_while_all_controllers_wait(engine: BatchingEngine) -> 
     door = Door()
     threading.Timer(0.5, door.open).start()
     before = engine.stats.steps
-    result = play(engine, 'await fixed(await call("door"))', {"door": door})
+    result = play(engine, 'await force(await call("door"))', {"door": door})
     assert (result.text, result.error) == ("through", None)
     assert engine.stats.steps - before < 20, "half a second of steps without sleep are thousands"
 
@@ -97,7 +97,7 @@ def test_another_thread_wakes_the_engine(engine: BatchingEngine) -> None:
     engine.step()  # returns at once
     engine.cancel(number)
     door.open()
-    assert engine.results(number)[0].reason is FinishReason.CANCELLED
+    assert engine.results(number)[0].finish_reason is FinishReason.CANCELLED
 
 
 def test_a_cancelled_request_cancels_its_calls(engine: BatchingEngine, runtime: Runtime) -> None:

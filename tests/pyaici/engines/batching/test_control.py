@@ -24,7 +24,7 @@ from pyaici.client.results import MidResult, PreResult
 from pyaici.engines import record
 from pyaici.engines.batching.engine import ADDED, Phase
 from pyaici.engines.engine import (
-    BackTracked,
+    Backtracked,
     Event,
     Finished,
     FinishReason,
@@ -199,11 +199,11 @@ def test_log_probabilities_and_the_allowed_mass_are_right(play: Any, hf_model: A
             assert report.logprob == pytest.approx(logprobs[report.tokens[0]].item(), abs=1e-4)
             assert report.allowed_mass == pytest.approx(logprobs.exp()[list(allowed)].sum().item(), abs=1e-4)
             assert result.logprobs[len(PROMPT) + step] == report.logprob
-        assert reports[0].top is None and reports[1].top is None
+        assert reports[0].top_logprobs is None and reports[1].top_logprobs is None
         best = logprobs.topk(3)
-        assert reports[2].top is not None
-        assert [t for t, _ in reports[2].top] == best.indices.tolist()
-        assert [v for _, v in reports[2].top] == pytest.approx(best.values.tolist(), abs=1e-4)
+        assert reports[2].top_logprobs is not None
+        assert [t for t, _ in reports[2].top_logprobs] == best.indices.tolist()
+        assert [v for _, v in reports[2].top_logprobs] == pytest.approx(best.values.tolist(), abs=1e-4)
 
 
 def test_a_row_may_set_the_temperature(play: Any, generate: Generate) -> None:
@@ -301,7 +301,7 @@ def test_backtrack_shortens_only_its_own_sequence_and_is_reported(play: Any, gen
     assert result.new_tokens[2:] == generate([*PROMPT, *b"aX"], 6)
     assert result.backtracked == 2 and result.text.startswith("aX")
     assert runtime.ever[100].reports[4] == StepInput(100, [ord("X")], backtrack=2)
-    (event,) = [e for e in events if isinstance(e, BackTracked)]
+    (event,) = [e for e in events if isinstance(e, Backtracked)]
     assert (event.count, event.text) == (2, "bc")
 
 
@@ -342,27 +342,27 @@ def test_a_sequence_without_any_token_gets_the_begin_token(play: Any, generate: 
 )
 def test_an_invalid_splice_ends_the_sequence(play: Any, bad: MidResult, words: str) -> None:
     (result,), _ = play(lambda: Script(bad))
-    assert result.reason is FinishReason.ERROR and isinstance(result.error, ResultError)
+    assert result.finish_reason is FinishReason.ERROR and isinstance(result.error, ResultError)
     assert words in str(result.error)
 
 
 def test_forced_tokens_are_cut_at_the_token_limit(play: Any) -> None:
     (result,), runtime = play(lambda: Script(splice(b"0123456789")), max_tokens=4)
-    assert result.new_tokens == list(b"0123") and result.reason is FinishReason.LENGTH
+    assert result.new_tokens == list(b"0123") and result.finish_reason is FinishReason.LENGTH
     assert runtime.ever[100].reports[-1] == StepInput(100, list(b"0123"), final=True)
 
 
 def test_a_splice_that_ends_with_the_end_token_ends_the_sequence(play: Any) -> None:
     (result,), _ = play(lambda: Script(splice([*b"ok", EOS])))
-    assert result.reason is FinishReason.EOS and result.text == "ok"
+    assert result.finish_reason is FinishReason.EOS and result.text == "ok"
     (result,), _ = play(lambda: Script(splice([*b"a", EOS, *b"b"]), STOP))
-    assert result.reason is FinishReason.STOP and result.text == "ab"
+    assert result.finish_reason is FinishReason.STOP and result.text == "ab"
 
 
 @pytest.mark.parametrize("endless", [splice([]), splice(b"x", backtrack=1), splice([], backtrack=0)])
 def test_endless_work_without_progress_ends_the_sequence(play: Any, endless: MidResult) -> None:
     (result,), _ = play(lambda: Script(splice(b"x"), endless), max_tokens=2)
-    assert result.reason is FinishReason.WORK
+    assert result.finish_reason is FinishReason.WORK
 
 
 def test_a_fork_copies_the_cache_and_shares_the_pass(
@@ -456,28 +456,28 @@ def test_a_fork_of_a_late_sequence_has_its_logits(play: Any, generate: Generate)
 
 def test_a_stop_in_pre_or_mid_process_ends_the_sequence(play: Any) -> None:
     (result,), _ = play(lambda: Script(allow(65), STOP))
-    assert (result.reason, result.text) == (FinishReason.STOP, "A")
+    assert (result.finish_reason, result.text) == (FinishReason.STOP, "A")
     pres = [PreResult(Verb.CONTINUE), PreResult(Verb.STOP)]
     (result,), _ = play(lambda: Script(allow(65), pres=pres))
-    assert (result.reason, result.text) == (FinishReason.STOP, "A")
+    assert (result.finish_reason, result.text) == (FinishReason.STOP, "A")
 
 
 def test_an_error_ends_only_its_own_sequence(play: Any) -> None:
     error = TimeLimitError("mid_process used 21 ms")
     events: list[Event] = []
     (result,), _ = play(lambda: Script(allow(65), MidResult(Verb.ERROR, error=error)), events=events)
-    assert (result.reason, result.error, result.text) == (FinishReason.ERROR, error, "A")
+    assert (result.finish_reason, result.error, result.text) == (FinishReason.ERROR, error, "A")
     assert Finished(0, 0, FinishReason.ERROR, error) in events
     pres = [PreResult(Verb.CONTINUE), PreResult(Verb.ERROR, error=error)]
     (result,), _ = play(lambda: Script(allow(65), pres=pres))
-    assert (result.reason, result.error, result.text) == (FinishReason.ERROR, error, "A")
+    assert (result.finish_reason, result.error, result.text) == (FinishReason.ERROR, error, "A")
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0, seed=1)])
 @pytest.mark.parametrize("row", [allow(), allow(258, 287)], ids=["nothing", "ids that are no tokens"])
 def test_an_empty_mask_ends_only_its_own_sequence(play: Any, row: MidResult, sampling: Sampling) -> None:
     (result,), _ = play(lambda: Script(allow(65), row), sampling=sampling)
-    assert result.reason is FinishReason.ERROR and isinstance(result.error, EmptyMaskError)
+    assert result.finish_reason is FinishReason.ERROR and isinstance(result.error, EmptyMaskError)
     assert result.text == "A"
 
 
@@ -528,7 +528,7 @@ def test_after_the_end_token_only_post_process_is_called(play: Any) -> None:
             self.output = "bye" if report.tokens == [EOS] else ""
 
     results, _ = play(EndChecker)
-    assert [r.new_tokens for r in results] == [[EOS]] and results[0].reason is FinishReason.EOS
+    assert [r.new_tokens for r in results] == [[EOS]] and results[0].finish_reason is FinishReason.EOS
     assert results[0].log == "bye"
 
 
@@ -546,7 +546,7 @@ def test_a_runtime_failure_ends_only_sequences_with_controllers(
     engine.run()
     for number in lost:
         (result,) = engine.results(number)
-        assert (result.reason, result.error) == (FinishReason.ERROR, error)
+        assert (result.finish_reason, result.error) == (FinishReason.ERROR, error)
     assert engine.results(free)[0].new_tokens == generate(MATE, 12)
 
 
@@ -577,7 +577,7 @@ def test_a_model_failure_ends_all_sequences_and_the_engine_can_go_on(
     assert runtime.order[-1] == "abandon", "the engine must not wait for results that it cannot use"
     ended = [result for number in numbers for result in engine.results(number)]
     reason = FinishReason.ERROR if isinstance(failure, MemoryError) else FinishReason.CANCELLED
-    assert [result.reason for result in ended] == [reason] * 3
+    assert [result.finish_reason for result in ended] == [reason] * 3
     assert all(("no room" in str(result.error)) == (reason is FinishReason.ERROR) for result in ended)
     assert engine.run([Request(PROMPT, controller="script", max_tokens=5)])[0].new_tokens == generate(
         PROMPT, 5
@@ -589,7 +589,7 @@ def test_a_refused_clone_ends_only_that_copy(model: Any, vocabulary: Vocabulary)
     runtime.refuse_clone = ForkLimitError("16 sequences")
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     results = engine.run([Request(PROMPT, controller="script", n=3, max_tokens=2)])
-    assert [r.reason for r in results] == [FinishReason.LENGTH, FinishReason.ERROR, FinishReason.ERROR]
+    assert [r.finish_reason for r in results] == [FinishReason.LENGTH, FinishReason.ERROR, FinishReason.ERROR]
     assert all(isinstance(r.error, ForkLimitError) for r in results[1:])
 
 
@@ -611,7 +611,7 @@ def test_cancelling_frees_controllers_and_slots(model: Any, vocabulary: Vocabula
     assert len(runtime.live) == 3
     engine.cancel(number)
     assert not runtime.live and not count_slots(engine) and not engine.busy
-    assert [r.reason for r in engine.results(number)] == [FinishReason.CANCELLED] * 3
+    assert [r.finish_reason for r in engine.results(number)] == [FinishReason.CANCELLED] * 3
 
 
 @pytest.mark.parametrize("owner", [None, "mallory"])
@@ -629,7 +629,7 @@ def test_ended_forks_take_bounded_memory(
     assert sum(result.nbytes for result in results) < 120_000
     first, *others = results
     assert isinstance(first.error, SpaceError) and "fork less often" in first.error.message
-    assert {result.reason for result in others} <= {FinishReason.STOP, FinishReason.ERROR}
+    assert {result.finish_reason for result in others} <= {FinishReason.STOP, FinishReason.ERROR}
     assert all(result.tokens[:100] == [BOS] * 100 for result in results)
 
 
@@ -662,7 +662,7 @@ def test_texts_of_events_add_up_to_the_result(play: Any) -> None:
     for event in (e for e in events if e.seq == 0):
         if isinstance(event, TokensAppended):
             shown += event.text
-        elif isinstance(event, BackTracked):
+        elif isinstance(event, Backtracked):
             assert shown.endswith(event.text)
             shown = shown.removesuffix(event.text)
     assert shown == "x" and result.text == "x\ufffd"

@@ -50,7 +50,7 @@ def test_greedy_in_a_mixed_batch_equals_generate(engine: BatchingEngine, generat
     assert engine.results(ends_early)[0].new_tokens == generate(PROMPTS[1], 3)
     assert engine.results(late)[0].new_tokens == generate(PROMPTS[3], 25)
     cancelled = engine.results(sampled)
-    assert [r.reason for r in cancelled] == [FinishReason.CANCELLED] * 2
+    assert [r.finish_reason for r in cancelled] == [FinishReason.CANCELLED] * 2
 
 
 def test_a_long_prompt_is_fed_in_pieces_while_others_go_on(
@@ -120,15 +120,15 @@ def test_the_end_token_ends_a_sequence(model: Any, generate: Generate, vocabular
     end = free_run[4]
     engine = make_engine(model, vocabulary=vocabulary.ending_with((EOS, end)))
     (result,) = engine.run([Request(PROMPTS[0], max_tokens=30)])
-    assert result.reason is FinishReason.EOS
+    assert result.finish_reason is FinishReason.EOS
     assert result.new_tokens == free_run[: free_run.index(end) + 1]
 
 
 def test_max_tokens_and_the_context_end_a_sequence(engine: BatchingEngine) -> None:
     (result,) = engine.run([Request([65] * 250, max_tokens=50)])
-    assert result.reason is FinishReason.LENGTH and len(result.tokens) == 256
+    assert result.finish_reason is FinishReason.LENGTH and len(result.tokens) == 256
     (result,) = engine.run([Request([65], max_tokens=1)])
-    assert result.reason is FinishReason.LENGTH and len(result.new_tokens) == 1
+    assert result.finish_reason is FinishReason.LENGTH and len(result.new_tokens) == 1
 
 
 def test_events_report_everything_in_order(engine: BatchingEngine) -> None:
@@ -191,4 +191,4 @@ def test_closing_ends_everything(engine: BatchingEngine) -> None:
     with engine:
         number = engine.add(Request([1], max_tokens=2))
     assert not engine.busy
-    assert engine.results(number)[0].reason is FinishReason.CANCELLED
+    assert engine.results(number)[0].finish_reason is FinishReason.CANCELLED

@@ -69,25 +69,27 @@ def test_a_held_end_token_may_stay(play: Any, generate: Any) -> None:
 def test_holding_applies_to_one_result(play: Any, answer: MidResult) -> None:
     """An end token that is not held ends the sequence. Holding one end token does not hold the next."""
     (result,), _ = play(answer, anything())
-    assert (result.reason, result.new_tokens[-1]) == (FinishReason.EOS, EOS) and len(result.new_tokens) <= 2
+    assert (result.finish_reason, result.new_tokens[-1]) == (FinishReason.EOS, EOS) and len(
+        result.new_tokens
+    ) <= 2
     (result,), runtime = play(held(answer), answer, anything())
-    assert result.reason is FinishReason.EOS
+    assert result.finish_reason is FinishReason.EOS
     assert result.new_tokens == 2 * [*answer.ff_tokens] if answer.ff_tokens else [EOS, EOS]
     assert [report.final for report in runtime.ever[100].reports] == [False, False, True]
     (result,), _ = play(held(allow(65)), allow(EOS))
-    assert (result.new_tokens, result.reason) == ([65, EOS], FinishReason.EOS)
+    assert (result.new_tokens, result.finish_reason) == ([65, EOS], FinishReason.EOS)
 
 
 def test_the_controller_may_stop_after_a_held_end_token(play: Any) -> None:
     (result,), _ = play(held(allow(EOS)), STOP)
-    assert (result.new_tokens, result.reason) == ([EOS], FinishReason.STOP)
+    assert (result.new_tokens, result.finish_reason) == ([EOS], FinishReason.STOP)
 
 
 @pytest.mark.parametrize("answer", [allow(EOS), splice([65, EOS])], ids=["sample", "splice"])
 def test_a_held_end_token_at_the_token_limit_ends_the_sequence(play: Any, answer: MidResult) -> None:
     """The controller still receives the token."""
     (result,), runtime = play(held(answer), max_tokens=len(answer.ff_tokens) or 1)
-    assert (result.new_tokens[-1], result.reason) == (EOS, FinishReason.LENGTH)
+    assert (result.new_tokens[-1], result.finish_reason) == (EOS, FinishReason.LENGTH)
     last = runtime.ever[100].reports[-1]
     assert last.tokens[-1] == EOS and last.final
 
@@ -95,14 +97,16 @@ def test_a_held_end_token_at_the_token_limit_ends_the_sequence(play: Any, answer
 def test_an_end_token_within_a_splice_does_not_end_the_sequence(play: Any) -> None:
     for answer in (splice([EOS, 65]), held(splice([EOS, 65]))):
         (result,), _ = play(answer, STOP)
-        assert (result.new_tokens, result.reason) == ([EOS, 65], FinishReason.STOP)
+        assert (result.new_tokens, result.finish_reason) == ([EOS, 65], FinishReason.STOP)
 
 
 def test_beams_hold_their_end_tokens(play: Any) -> None:
     results, _ = play(held(allow(EOS)), allow(65), allow(EOS), beams=2, n=2)
-    assert [(result.new_tokens, result.reason) for result in results] == [([EOS, 65, EOS], FinishReason.EOS)]
+    assert [(result.new_tokens, result.finish_reason) for result in results] == [
+        ([EOS, 65, EOS], FinishReason.EOS)
+    ]
     (result,), _ = play(held(allow(EOS)), beams=2, max_tokens=1)
-    assert (result.new_tokens, result.reason) == ([EOS], FinishReason.LENGTH)
+    assert (result.new_tokens, result.finish_reason) == ([EOS], FinishReason.LENGTH)
 
 
 def test_holding_applies_to_one_sequence_of_a_batch(model: Any, vocabulary: Vocabulary) -> None:
@@ -111,8 +115,8 @@ def test_holding_applies_to_one_sequence_of_a_batch(model: Any, vocabulary: Voca
     runtime = ScriptedRuntime(script=lambda arg, prompt: next(scripts))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     first, second = engine.run([Request(PROMPT, controller="script") for _ in range(2)])
-    assert (first.new_tokens, first.reason) == ([EOS, 70], FinishReason.STOP)
-    assert (second.new_tokens, second.reason) == ([EOS], FinishReason.EOS)
+    assert (first.new_tokens, first.finish_reason) == ([EOS, 70], FinishReason.STOP)
+    assert (second.new_tokens, second.finish_reason) == ([EOS], FinishReason.EOS)
 
 
 def test_logprobs_are_not_computed_where_post_process_is_skipped(play: Any) -> None:
@@ -150,7 +154,7 @@ def test_guests_hold_end_tokens(runtime: Runtime, model: Any, vocabulary: Vocabu
     )
     texts = [bytes(token for token in result.new_tokens if token < 256) for result in results]
     after = bytes(generate([*PROMPT, *b"x"], 5))
-    assert [result.reason for result in results[1:3]] == [FinishReason.EOS, FinishReason.STOP]
+    assert [result.finish_reason for result in results[1:3]] == [FinishReason.EOS, FinishReason.STOP]
     assert texts[:3] == [b"x" + after, b"", b"x"]
     assert results[2].new_tokens == [EOS, *b"x"]
     assert results[3].new_tokens[1:2] == [*b"x"] and results[3].backtracked == 1
@@ -174,7 +178,7 @@ def test_skipping_callbacks_changes_no_token(runtime: Runtime, model: Any, vocab
         # forks of different sequences in one step are numbered in the order in which workers answer
         found.append(
             sorted(
-                (result.request % 12, result.new_tokens, result.reason.value, str(result.error))
+                (result.request % 12, result.new_tokens, result.finish_reason.value, str(result.error))
                 for result in results
             )
         )

@@ -18,7 +18,7 @@ from tests.pyaici.engines.batching.support import BOS, count_slots, make_engine,
 
 #: room for four sequences of the tiny model's 256 tokens of context
 FOUR = 1024
-WAITING = 'await gen(max_tokens=8)\nawait fixed(await call("door"))\nawait gen(max_tokens=4)'
+WAITING = 'await gen(max_tokens=8)\nawait force(await call("door"))\nawait gen(max_tokens=4)'
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_forks_that_wait_have_no_limit_in_the_cache(engine: BatchingEngine) -> N
 await gen(max_tokens=4)
 for i in range(9):
     if await fork(2) == 1:
-        await fixed(str(i) + await call("door"))
+        await force(str(i) + await call("door"))
         stop()
 await call("open")
 """
@@ -128,7 +128,7 @@ def test_whoever_gave_room_back_can_be_cancelled(engine: BatchingEngine) -> None
     for number in numbers[:6]:
         engine.cancel(number)
     engine.run()
-    reasons = [engine.results(number)[0].reason for number in numbers]
+    reasons = [engine.results(number)[0].finish_reason for number in numbers]
     assert reasons[:6] == [FinishReason.CANCELLED] * 6 and FinishReason.CANCELLED not in reasons[6:]
     for door in doors[:4]:
         door.open()
@@ -140,13 +140,13 @@ def test_whoever_gave_room_back_can_be_cancelled(engine: BatchingEngine) -> None
 def test_forks_that_wait_take_bounded_memory(engine: BatchingEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "MAX_OWNER_TOKENS", 400)
     prompt = [BOS, *range(40, 100)]
-    forks = script("if await fork(8):\n    await sleep(1000)\nawait fixed('a')")
+    forks = script("if await fork(8):\n    await sleep(1000)\nawait force('a')")
     eve = engine.add(Request(prompt, **forks, max_tokens=100, owner="eve"))
     while engine._pool.unfinished(eve) != 5:  # the root and two forks have ended
         engine.step()
     assert sum(len(seq.tokens) for seq in engine._pool.live.values()) <= 400
     ann = engine.add(
-        Request(prompt, **script("await fork(2)\nawait fixed('a')"), max_tokens=100, owner="ann")
+        Request(prompt, **script("await fork(2)\nawait force('a')"), max_tokens=100, owner="ann")
     )
     while engine._pool.unfinished(ann):
         engine.step()

@@ -81,8 +81,8 @@ def test_texts_match_their_grammar(default_engine: BatchingEngine, temperature: 
         for name, (argument, _) in GRAMMARS.items()
     ]
     for result, (name, (_, pattern)) in zip(default_engine.run(requests), GRAMMARS.items(), strict=True):
-        cut = result.reason == FinishReason.LENGTH and name in MAY_BE_CUT
-        assert cut or result.reason in (FinishReason.STOP, FinishReason.EOS), result
+        cut = result.finish_reason == FinishReason.LENGTH and name in MAY_BE_CUT
+        assert cut or result.finish_reason in (FinishReason.STOP, FinishReason.EOS), result
         assert result.text.strip(), result
         if pattern is None:
             assert result.text.removesuffix("\n") in SONG, result

@@ -33,7 +33,7 @@ async def main():
     for _ in range(3):
         seen = await distribution()
         print(json.dumps({
-            "logits": list(seen.logits)[:258], "top": seen.top(4), "entropy": seen.entropy,
+            "logits": list(seen.logits)[:258], "top": seen.likely(4), "entropy": seen.entropy,
             "mass": seen.mass(TokenSet([1, 2, 3])), "one": seen.logprob(5), "likely": await likely(4),
         }))
         await sample(temperature=0)
@@ -47,7 +47,7 @@ export async function main() {
   for (let i = 0; i < 3; i++) {
     const seen = await distribution();
     console.log(JSON.stringify({
-      logits: [...seen.logits].slice(0, 258), top: pairs(seen.top(4)), entropy: seen.entropy,
+      logits: [...seen.logits].slice(0, 258), top: pairs(seen.likely(4)), entropy: seen.entropy,
       mass: seen.mass(new TokenSet([1, 2, 3])), one: seen.logprob(5), likely: pairs(await likely(4)),
     }));
     await sample(undefined, { temperature: 0 });
@@ -122,7 +122,7 @@ def mid_process(step):
     if step.number > 7:
         return Stop()
     if step.looked and step.distribution is not None:
-        return Sample(TokenSet([step.distribution.top(2)[1][0]]))
+        return Sample(TokenSet([step.distribution.likely(2)[1][0]]))
     return Look(2) if not step.looked else Look()
 """
 

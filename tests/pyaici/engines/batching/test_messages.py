@@ -88,7 +88,7 @@ def test_messages_wait_and_come_in_order(engine: BatchingEngine, runtime: Runtim
 
 def test_a_waiting_run_goes_on_with_a_message(engine: BatchingEngine, runtime: Runtime) -> None:
     """Takes no step meanwhile, and keeps the text."""
-    body = 'await fixed("a")\nawait fixed(await receive())\nprint(await gen(max_tokens=1))'
+    body = 'await force("a")\nawait force(await receive())\nprint(await gen(max_tokens=1))'
     number = engine.add(Request(PROMPT, **script(body), name="me"))
     while not any(seq.parked is not None for seq in engine._pool.live.values()):
         engine.step()
@@ -166,7 +166,7 @@ def test_names_belong_to_owners(engine: BatchingEngine, runtime: Runtime) -> Non
         engine.step()
     assert engine.results(numbers[0])[0].log == "hello\n"
     engine.cancel(numbers[1])
-    assert engine.results(numbers[1])[0].reason is FinishReason.CANCELLED
+    assert engine.results(numbers[1])[0].finish_reason is FinishReason.CANCELLED
     with pytest.raises(UnknownRunError):
         runtime.answerer.send("me", "hello", owner="bob")
     with pytest.raises(OwnerLimitError, match="answer_bytes"):

@@ -65,11 +65,11 @@ def mixing(others: dict[bytes, float], then: str, language: str = "python") -> d
         if language == "python":
             lines += [
                 f"async def other{number}():",
-                f"    await fixed({said})",
+                f"    await force({said})",
                 f"await mix(other{number}, {weight})",
             ]
         else:
-            lines.append(f"await mix(async () => fixed({said}), {weight});")
+            lines.append(f"await mix(async () => force({said}), {weight});")
     if language == "python":
         return script("\n".join([*lines, *then.splitlines()]))
     return script("".join(lines) + then, language)
@@ -104,16 +104,16 @@ def test_tokens_are_sampled_from_the_weighted_sum(
         assert int(expected.argmax()) == leader.new_tokens[at]
     for text, follower in zip(others, followers, strict=True):
         assert follower.new_tokens == [*text, *leader.new_tokens]
-        assert (follower.reason, follower.error) == (FinishReason.STOP, None)
+        assert (follower.finish_reason, follower.error) == (FinishReason.STOP, None)
 
 
 def test_forced_and_removed_tokens_are_followed(engine: BatchingEngine) -> None:
     then = """
 here = label()
-await fixed('abc')
+await force('abc')
 await sample(temperature=0)
-await rewind(here)
-await fixed('d')
+await backtrack(here)
+await force('d')
 await sample(temperature=0)
 stop()
 """
@@ -138,7 +138,7 @@ def test_each_step_has_a_token_for_both(engine: BatchingEngine) -> None:
 def test_a_follower_at_its_limit_ends_its_leader(engine: BatchingEngine) -> None:
     results = engine.run([Request(PROMPT, **mixing(ONE, "await gen()"), max_tokens=10)])
     leader, follower = results
-    assert leader.reason in (FinishReason.LENGTH, FinishReason.EOS) and len(leader.new_tokens) <= 7
+    assert leader.finish_reason in (FinishReason.LENGTH, FinishReason.EOS) and len(leader.new_tokens) <= 7
     assert follower.new_tokens == [*b"xyz", *leader.new_tokens]
 
 
@@ -160,7 +160,7 @@ def test_what_cannot_be_followed(engine: BatchingEngine, leader: str) -> None:
 
 def test_forks_that_are_followed(engine: BatchingEngine) -> None:
     """Each branch of a request has others of its own."""
-    before = "    mine = await fork(2)\n    await fixed(str(mine))\n"
+    before = "    mine = await fork(2)\n    await force(str(mine))\n"
     body = mixing(ONE, "for i in range(3): await sample(temperature=0)\nstop()")
     arg = json.loads(body["arg"])
     begin = "async def main():\n"

@@ -229,7 +229,7 @@ def test_a_controlled_run_from_end_to_end(tmp_path: Path, name: str) -> None:
     done = run(name, "--controller", str(guest), "--arg", "splice 1", "--prompt", "Hi", "--max-tokens", "4")
     assert done.returncode == 0, done.stderr
     assert "#0 (ended: length)" in done.stdout
-    assert "1 token sampled, 6 forced, 3 removed, 0 forks" in done.stdout
+    assert "1 token sampled, 6 forced, 3 backtracked, 0 forks" in done.stdout
     assert re.sub(r"llama\.cpp uses \d+ threads?\n", "", done.stderr) == ""
     failed = run(name, "--controller", str(guest), "--arg", "mid_trap", "--prompt", "Hi", "--no-chat")
     assert failed.returncode == 1 and "error: " in failed.stdout and "Traceback" not in failed.stderr

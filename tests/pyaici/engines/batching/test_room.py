@@ -75,14 +75,14 @@ def test_a_waiting_request_can_be_cancelled(bounded: BatchingEngine) -> None:
     bounded.step()
     bounded.cancel(numbers[4])
     events = bounded.drain()
-    assert [(e.request, e.reason) for e in events if isinstance(e, Finished)] == [
+    assert [(e.request, e.finish_reason) for e in events if isinstance(e, Finished)] == [
         (numbers[4], FinishReason.CANCELLED)
     ]
     assert bounded.results(numbers[4])[0].new_tokens == []
     del numbers[4]
     for number in numbers:
         bounded.cancel(number)
-    assert all(bounded.results(number)[0].reason is FinishReason.CANCELLED for number in numbers)
+    assert all(bounded.results(number)[0].finish_reason is FinishReason.CANCELLED for number in numbers)
     (late,) = bounded.run([Request(PROMPT, n=1, max_tokens=250)])
     assert late.error is None
 
@@ -92,7 +92,7 @@ def test_a_model_failure_does_not_end_waiting_requests(bounded: BatchingEngine, 
     with failing_passes(bounded), pytest.raises(RuntimeError):
         bounded.step()
     bounded.run()
-    assert all(bounded.results(n)[0].reason is FinishReason.ERROR for n in numbers[:4])
+    assert all(bounded.results(n)[0].finish_reason is FinishReason.ERROR for n in numbers[:4])
     assert bounded.results(numbers[4])[0].new_tokens == generate([BOS, 4], 250)
 
 
@@ -112,7 +112,7 @@ def test_requests_that_can_never_fit_are_refused(
     with pytest.raises(ValueError, match="the prompt has 1024 tokens; the model takes 1024"):
         long.add(Request([1] * 1024))
     (result,) = long.run([Request([1] * 1020, max_tokens=100, sampling=Sampling(2.0, seed=4))])
-    assert len(result.tokens) == FOUR and result.reason is FinishReason.LENGTH
+    assert len(result.tokens) == FOUR and result.finish_reason is FinishReason.LENGTH
 
 
 def test_a_fork_without_room_ends_alone(model: Any, vocabulary: Vocabulary, generate: Generate) -> None:
@@ -127,7 +127,7 @@ def test_a_fork_without_room_ends_alone(model: Any, vocabulary: Vocabulary, gene
     later = engine.add(Request(MATE, max_tokens=10))
     engine.run()
     results = engine.results(forker)
-    errors = [result for result in results if result.reason is FinishReason.ERROR]
+    errors = [result for result in results if result.finish_reason is FinishReason.ERROR]
     assert len(results) == 6 and len(errors) == 4, "there is room for one fork beside the three requests"
     assert all(isinstance(result.error, SpaceError) for result in errors)
     assert [r.new_tokens for r in results if r.error is None] == [generate(PROMPT, 252)] * 2

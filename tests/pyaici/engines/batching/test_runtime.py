@@ -198,7 +198,7 @@ def test_a_controller_is_placed_again_only_once(model: Any, vocabulary: Vocabula
             os.kill(worker, signal.SIGKILL)
         engine.run()
         assert isinstance(engine.results(number)[0].error, WorkerDiedError)
-        assert engine.results(cancelled)[0].reason is FinishReason.CANCELLED
+        assert engine.results(cancelled)[0].finish_reason is FinishReason.CANCELLED
 
 
 def test_the_owner_of_a_request_is_passed_to_the_runtime(
@@ -214,7 +214,7 @@ def test_splices(play: Any) -> None:
     assert forward.new_tokens[1:] == [7, 8, 7, 8, 7] and forward.origins[-5:] == [Origin.FORCED] * 5
     assert back.new_tokens == [7, 7, 7, 7, 7, 8] and back.backtracked == 5
     (result,) = play("splice 4000")[0]
-    assert isinstance(result.error, ResultError) and result.reason is FinishReason.ERROR
+    assert isinstance(result.error, ResultError) and result.finish_reason is FinishReason.ERROR
 
 
 def test_forks(play: Any) -> None:
@@ -244,7 +244,7 @@ def test_reports_reach_the_guest(play: Any) -> None:
 )
 def test_a_guest_that_fails_ends_only_its_own_sequence(play: Any, arg: str, error: type[AiciError]) -> None:
     (result,) = play(arg)[0]
-    assert result.reason is FinishReason.ERROR and isinstance(result.error, error)
+    assert result.finish_reason is FinishReason.ERROR and isinstance(result.error, error)
     assert len(result.new_tokens) == 1
 
 
@@ -253,8 +253,8 @@ def test_the_engine_goes_on_while_init_prompt_runs(play: Any) -> None:
         *play("prompt_slow 100", "prompt_refuse"),
         *play("prompt_slow 20", n=2, sampling=Sampling(4.0, seed=2)),
     )
-    assert slow.reason is FinishReason.LENGTH and slow.new_tokens[0] in masks(0)
-    assert refused.reason is FinishReason.ERROR and "aici_init_prompt returned 1" in str(refused.error)
+    assert slow.finish_reason is FinishReason.LENGTH and slow.new_tokens[0] in masks(0)
+    assert refused.finish_reason is FinishReason.ERROR and "aici_init_prompt returned 1" in str(refused.error)
     assert refused.new_tokens == []
     assert both.error is None and other.error is None
 
@@ -275,14 +275,14 @@ def test_the_engine_goes_on_while_init_prompt_runs_before_copies(
     ended = engine.add(Request(PROMPT, "guest", "prompt_slow 300", n=3))
     engine.cancel(ended)
     (result,) = engine.results(ended)
-    assert result.reason is FinishReason.CANCELLED
+    assert result.finish_reason is FinishReason.CANCELLED
     assert not runtime._live and not runtime._live.copying
 
 
 def test_stop_and_suspend(play: Any) -> None:
     (stops,), (suspends,) = play("mid_return_stop", "suspend")
-    assert stops.reason is FinishReason.STOP and len(stops.new_tokens) == 1
-    assert suspends.reason is FinishReason.ERROR, "endless suspension is a deadlock"
+    assert stops.finish_reason is FinishReason.STOP and len(stops.new_tokens) == 1
+    assert suspends.finish_reason is FinishReason.ERROR, "endless suspension is a deadlock"
 
 
 def test_a_slow_guest_is_late_and_goes_on(
@@ -297,7 +297,7 @@ def test_a_slow_guest_is_late_and_goes_on(
         engine.run()
         assert runtime.health()["workers"][0]["counters"]["late"] > 0
         (result,) = engine.results(slow)
-        assert (result.reason, result.error) == (FinishReason.LENGTH, None)
+        assert (result.finish_reason, result.error) == (FinishReason.LENGTH, None)
         assert all(token in masks(step) for step, token in enumerate(result.new_tokens))
         assert engine.results(mate)[0].new_tokens == generate(MATE, 12)
 

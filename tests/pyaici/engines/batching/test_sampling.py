@@ -66,7 +66,7 @@ def test_stop_tokens_end_the_text_and_are_not_in_it(engine: BatchingEngine) -> N
     stop = free.new_tokens[7]
     first = free.new_tokens.index(stop)
     (found,) = engine.run([Request(PROMPT, max_tokens=20, sampling=Sampling(stop_token_ids=(stop,)))])
-    assert (found.new_tokens, found.reason) == (free.new_tokens[: first + 1], FinishReason.EOS)
+    assert (found.new_tokens, found.finish_reason) == (free.new_tokens[: first + 1], FinishReason.EOS)
     whole = engine.vocabulary.decode(free.new_tokens[:first]).decode("utf-8", "replace")
     assert found.text == whole
 

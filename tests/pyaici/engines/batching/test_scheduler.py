@@ -139,7 +139,7 @@ def test_the_time_to_answer_looks_counts(
     model: Any, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look costs one owner as much as ten tokens of a pass."""
-    runtime: Any = ScriptedRuntime(looks=lambda arg, prompt: Script(Look(Verb.LOOK, top=2)))
+    runtime: Any = ScriptedRuntime(looks=lambda arg, prompt: Script(Look(Verb.LOOK, top_logprobs=2)))
     engine = make_engine(model, runtime=runtime, vocabulary=vocabulary)
     cpu, real = [0.0], describe_next
 

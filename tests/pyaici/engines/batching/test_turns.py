@@ -29,7 +29,7 @@ async def main():
     answers = [await gen(max_tokens=24)]
     await user("  And of Italy?")
     answers.append(await gen(max_tokens=24))
-    await tool("weather", argument)
+    await tool("weather", arg)
     await tool("clock", "noon")
     answers.append(await gen(max_tokens=24))
     print(json_text(answers))

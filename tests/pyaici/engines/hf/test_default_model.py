@@ -70,7 +70,7 @@ def test_forced_text_is_spliced(engine: HfEngine) -> None:
     (result,) = engine.run(
         [Request("Q: What is the capital of Italy?\nA: ", controller="choice", arg=ARGUMENT)]
     )
-    assert result.text in CAPITALS and result.reason in (FinishReason.STOP, FinishReason.EOS)
+    assert result.text in CAPITALS and result.finish_reason in (FinishReason.STOP, FinishReason.EOS)
     assert result.forced >= 2 and Origin.FORCED in result.origins
     (only,) = engine.run([Request(QUESTION, controller="choice", arg="Rome, the eternal city.")])
     assert only.text == "Rome, the eternal city." and only.sampled <= 1

@@ -111,7 +111,7 @@ def test_texts_beyond_the_trained_context_end(tiny: LlamaModel) -> None:
     with LlamaEngine(tiny) as engine:
         assert engine.max_context == tiny.trained_context == 256
         (result,) = engine.run([Request([BOS, 1, 2], max_tokens=1000, sampling=Sampling(1.0, seed=1))])
-        assert result.reason in (FinishReason.LENGTH, FinishReason.EOS) and len(result.tokens) <= 256
+        assert result.finish_reason in (FinishReason.LENGTH, FinishReason.EOS) and len(result.tokens) <= 256
         with pytest.raises(ValueError, match="the model takes 256, prompt and answer together"):
             engine.add(Request([1] * 300))
 

@@ -67,7 +67,9 @@ def summary(results: list[GenerationResult]) -> dict[str, Any]:
     variables: dict[str, dict[str, Any]] = {name: {} for name in names}
     for result in results:
         name = names[result.request - first]
-        sequences[name].append((result.text, result.reason.value, str(result.error), _parts(result.log)))
+        sequences[name].append(
+            (result.text, result.finish_reason.value, str(result.error), _parts(result.log))
+        )
         for variable, value in result.variables.items():
             # those of `beam` are scores as bytes
             variables[name][variable] = None if name == "beam" else _parts(value.decode())

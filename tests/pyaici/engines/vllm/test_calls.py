@@ -27,7 +27,7 @@ from aici import *
 async def main():
     await gen(max_tokens=4)
     first = call("double", n=2)
-    await fixed(str(await call("door")) + str(await first))
+    await force(str(await call("door")) + str(await first))
     try:
         await call("nobody")
     except CallError as error:
@@ -81,7 +81,7 @@ def test_a_waiting_request_is_not_asked_in_each_step(
     monkeypatch.setattr(driver, "_SLEEP_SECONDS", 0.01)
     engine = VllmEngine(llm, runtime)
     door = Door()
-    number = engine.add(request(module, main('await fixed(await call("door"))'), calls={"door": door}))
+    number = engine.add(request(module, main('await force(await call("door"))'), calls={"door": door}))
     while not door.reached.is_set():
         engine.step()
     requests = driver_of(llm).requests
@@ -104,7 +104,7 @@ def test_a_waiting_request_is_not_asked_in_each_step(
 def test_runs_get_messages(llm: Any, runtime: Runtime, module: str) -> None:
     """Sends from one run to another, and from the program."""
     engine = VllmEngine(llm, runtime)
-    chat = "while (message := await receive()) is not None:\n        await fixed(message)"
+    chat = "while (message := await receive()) is not None:\n        await force(message)"
     first = engine.add(request(module, main(chat), name="first"))
     second = engine.add(request(module, main('await send("first", "hello")'), calls={}))
     while engine._families.names(second):
@@ -120,7 +120,7 @@ def test_runs_get_messages(llm: Any, runtime: Runtime, module: str) -> None:
 def test_requests_of_vllms_own_users_get_messages(llm: Any) -> None:
     from vllm import SamplingParams
 
-    chat = "message = await receive()\n    await fixed(message)"
+    chat = "message = await receive()\n    await force(message)"
     send = """
     while True:
         try:
@@ -142,7 +142,7 @@ def test_requests_of_vllms_own_users_get_messages(llm: Any) -> None:
 def test_requests_of_vllms_own_users_use_the_operators_tools(llm: Any, daemon: Daemon) -> None:
     from vllm import SamplingParams
 
-    source = main('await fixed(str(await call("calc.add", a=2, b=3)))')
+    source = main('await force(str(await call("calc.add", a=2, b=3)))')
     script = {"language": "python", "source": source}
     with ToolsProcess(daemon.socket_path, ToolSettings((setting("calc"),))) as tools:
         assert tools.wait(PATIENCE)
@@ -168,7 +168,7 @@ def test_an_engine_sleeps_until_a_controller_or_a_thread_wakes_it(
 
     monkeypatch.setattr(Runtime, "sleep", count)
     engine, door = VllmEngine(llm, runtime), Door()
-    source = 'from aici import *\nasync def main():\n    await fixed(await call("door"))\n'
+    source = 'from aici import *\nasync def main():\n    await force(await call("door"))\n'
     (result,) = engine.run([request(module, source, calls={"door": door})])
     assert (result.error, result.text) == (None, "through")
     assert set(sleeps) == {PATIENCE} and len(sleeps) < 10, sleeps

@@ -35,7 +35,9 @@ def uploaded(guests: Callable[..., None]) -> None:
 
 
 def summary(results: list[GenerationResult]) -> list[Any]:
-    return [(r.tokens, r.reason, str(r.error), r.variables if r.error is None else None) for r in results]
+    return [
+        (r.tokens, r.finish_reason, str(r.error), r.variables if r.error is None else None) for r in results
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -63,26 +65,26 @@ SCRIPTS = {
 async def attempt():
     return await gen(regex=" [A-Z][a-z]{2,9}", max_tokens=4)
 async def main():
-    await fixed(f" {await gather(attempt, attempt)}")
+    await force(f" {await gather(attempt, attempt)}")
 """,
     "forks of forks": """
 async def main():
     mine = await fork(2), await fork(2)
-    await fixed(f" {mine}:")
+    await force(f" {mine}:")
     await gen(regex=" [a-z]{3,6}", max_tokens=4)
 """,
     "a splice": """
 async def main():
-    await fixed(" the city of")
+    await force(" the city of")
     mine = await fork(2)
-    await fixed(f" {mine}:")
+    await force(f" {mine}:")
     await gen(regex=" [a-z]{3,6}", max_tokens=4)
 """,
     "a fork that waits": """
 async def main():
     if await fork(2):
         await wait("word")
-        await fixed(get_var("word"))
+        await force(get_var("word"))
     else:
         set_var("word", await gen(regex=" [A-Z][a-z]{2,9}", max_tokens=4))
     await fork(2)
@@ -104,7 +106,7 @@ async def main():
     await gen(max_tokens=12)
 """,
 }
-SCRIPT_HEAD = "from aici import fail, fixed, fork, gather, gen, get_var, set_var, stop, wait\n"
+SCRIPT_HEAD = "from aici import fail, force, fork, gather, gen, get_var, set_var, stop, wait\n"
 #: arguments of the acrobat, by what it does in its first step
 ACROBATS = {"fork": (19, 33, 50, 117), "suspend": (22, 3, 0, 36), "splice": (23, 1, 4, 2)}
 
@@ -129,7 +131,7 @@ def families(results: list[GenerationResult]) -> list[Any]:
     texts = {r.seq: r.text for r in results}
     return sorted(
         (
-            *(r.request - first, r.tokens, [o.value for o in r.origins], r.reason.value, str(r.error)),
+            *(r.request - first, r.tokens, [o.value for o in r.origins], r.finish_reason.value, str(r.error)),
             "" if r.parent is None else texts[r.parent],
         )
         for r in results
@@ -249,7 +251,7 @@ def test_a_request_that_ends_before_its_copies_leaves_nothing(llm: Any, runtime:
         engine.step()
         if len(engine._families.unfinished) == 1 and slow in engine._families.unfinished:
             engine.cancel(slow)
-    assert [result.reason for result in engine.results(slow)] == [FinishReason.CANCELLED]
+    assert [result.finish_reason for result in engine.results(slow)] == [FinishReason.CANCELLED]
     assert len(engine.results(mate)[0].new_tokens) == 3
     (fine,) = engine.run([Request(FRANCE, "register", "0", max_tokens=1)])
     assert fine.error is None

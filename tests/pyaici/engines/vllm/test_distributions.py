@@ -31,7 +31,7 @@ def test_distributions_equal_those_on_transformers(llm: Any, hf: Any) -> None:
     engine.run()
     results = [engine.results(number)[0] for number in numbers]
     assert [result.new_tokens for result in results] == alone
-    assert {result.reason for result in results} == {FinishReason.LENGTH}
+    assert {result.finish_reason for result in results} == {FinishReason.LENGTH}
 
 
 def test_a_prefix_has_the_same_certificate_as_on_transformers(llm: Any, hf: Any) -> None:

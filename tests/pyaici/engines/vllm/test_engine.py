@@ -13,7 +13,7 @@ from pyaici import VllmEngine
 from pyaici.bundled import find_controller
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import (
-    BackTracked,
+    Backtracked,
     Event,
     Finished,
     FinishReason,
@@ -49,7 +49,14 @@ def summary(results: list[GenerationResult]) -> list[Any]:
     """Returns the parts of results that do not depend on the numbers of sequences."""
     first = min(r.request for r in results)
     return sorted(
-        (r.request - first, r.tokens, [o.value for o in r.origins], r.reason.value, r.log, str(r.error))
+        (
+            r.request - first,
+            r.tokens,
+            [o.value for o in r.origins],
+            r.finish_reason.value,
+            r.log,
+            str(r.error),
+        )
         for r in results
     )
 
@@ -61,8 +68,8 @@ def expected(hf: Any, guests: Callable[..., None]) -> list[Any]:
     events: list[Event] = []
     results = hf.run(REQUESTS, events.append)
     kinds = {type(event) for event in events}
-    assert kinds >= {BackTracked, Forked, Suspended, TokensAppended, Log}
-    assert {r.reason for r in results} >= {FinishReason.STOP, FinishReason.ERROR}
+    assert kinds >= {Backtracked, Forked, Suspended, TokensAppended, Log}
+    assert {r.finish_reason for r in results} >= {FinishReason.STOP, FinishReason.ERROR}
     assert any(r.prompt_tokens < 3 for r in results), "no controller has removed a part of its prompt"
     return summary(results)
 
@@ -103,7 +110,7 @@ def replay(events: list[Event], results: list[GenerationResult]) -> None:
         elif isinstance(event, TokensAppended):
             tokens[event.seq] += event.tokens
             texts[event.seq] += event.text
-        elif isinstance(event, BackTracked):
+        elif isinstance(event, Backtracked):
             del tokens[event.seq][len(tokens[event.seq]) - event.count :]
             assert texts[event.seq].endswith(event.text)
             texts[event.seq] = texts[event.seq].removesuffix(event.text)
@@ -111,9 +118,9 @@ def replay(events: list[Event], results: list[GenerationResult]) -> None:
             for child in event.children:
                 tokens[child], texts[child] = tokens[event.seq][:], texts[event.seq]
         elif isinstance(event, Finished):
-            ended[event.seq] = event.reason
+            ended[event.seq] = event.finish_reason
     assert {r.seq: r.tokens for r in results} == tokens
-    assert {r.seq: r.reason for r in results} == ended
+    assert {r.seq: r.finish_reason for r in results} == ended
     assert all(texts[r.seq].endswith(r.text) for r in results if r.text.isascii())
 
 
@@ -130,7 +137,7 @@ def test_a_fork_beyond_max_sequences_fails_with_its_parent(llm: Any) -> None:
 def test_requests_without_a_controller_equal_transformers(engine: VllmEngine, reference: Any) -> None:
     (result,) = engine.run([Request(FRANCE, max_tokens=12, logprobs=True)])
     assert result.new_tokens == reference([FRANCE], 12)[0]
-    assert result.reason is FinishReason.LENGTH and result.origins[-12:] == [Origin.SAMPLED] * 12
+    assert result.finish_reason is FinishReason.LENGTH and result.origins[-12:] == [Origin.SAMPLED] * 12
     assert all(-20 < value <= 0 for value in result.logprobs[-12:])
     assert result.text and result.first_token_seconds <= result.seconds
 
@@ -210,7 +217,7 @@ def test_several_samples_repeat_with_the_same_seed_and_differ(engine: VllmEngine
     first, again = (engine.run([request]) for _ in range(2))
     assert [r.text for r in first] == [r.text for r in again] and len({r.text for r in first}) > 1
     for result in first:
-        assert result.reason is FinishReason.STOP
+        assert result.finish_reason is FinishReason.STOP
         for origin, value in zip(result.origins, result.logprobs, strict=True):
             assert (value == value) == (origin is Origin.SAMPLED), (
                 "only sampled tokens have a log-probability"
@@ -245,7 +252,7 @@ def test_invalid_requests_fail_alone(engine: VllmEngine) -> None:
     assert "no controller is called 'rejex'" in str(unknown.error)
     assert isinstance(refused.error, ArgumentError)
     assert fine.error is None
-    assert unknown.reason is refused.reason is FinishReason.ERROR
+    assert unknown.finish_reason is refused.finish_reason is FinishReason.ERROR
 
 
 def test_more_forks_than_max_sequences_are_an_error_with_advice(llm: Any) -> None:
@@ -266,9 +273,9 @@ def test_cancelling_a_request_ends_all_its_forks(engine: VllmEngine) -> None:
     while engine.busy:
         events += engine.step()
     events += engine.drain()
-    reasons = [r.reason for r in engine.results(number)]
+    reasons = [r.finish_reason for r in engine.results(number)]
     assert len(reasons) > 1 and FinishReason.CANCELLED in reasons
-    assert engine.results(other)[0].reason is FinishReason.LENGTH
+    assert engine.results(other)[0].finish_reason is FinishReason.LENGTH
     with engine:
         engine.add(Request(FRANCE, "acrobat", "3"))
         engine.step()

@@ -35,7 +35,7 @@ class Expected:
 def summary(results: list[Any]) -> list[Any]:
     first = min(r.request for r in results)
     return sorted(
-        (r.request - first, r.tokens, [o.value for o in r.origins], r.reason.value, str(r.error))
+        (r.request - first, r.tokens, [o.value for o in r.origins], r.finish_reason.value, str(r.error))
         for r in results
     )
 
@@ -44,7 +44,7 @@ def summary(results: list[Any]) -> list[Any]:
 def expected(hf: Any, guests: Callable[..., None]) -> Expected:
     guests("flags", "flags_mid")
     results = hf.run(REQUESTS)
-    reasons = {result.reason for result in results}
+    reasons = {result.finish_reason for result in results}
     assert reasons >= {FinishReason.EOS, FinishReason.STOP, FinishReason.LENGTH}
     assert all(result.error is None for result in results)
     ends = set(hf.vocabulary.eos)

@@ -48,7 +48,7 @@ def run(engine: Any, module: str, source: str = SCRIPT) -> list[Any]:
     arg = read_request({"language": "python", "source": source})[1]
     results = engine.run([Request(PROMPT, controller=module, arg=arg, max_tokens=120)])
     assert [result.error for result in results] == [None] * (WAITING + 1)
-    return sorted((result.new_tokens, result.reason.value) for result in results)
+    return sorted((result.new_tokens, result.finish_reason.value) for result in results)
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,7 @@ def expected(hf: Any, guests: Callable[..., None]) -> Any:
     guests("gauge", "gauge_mid")
     results = hf.run(CASES)
     written = [(result.new_tokens, _numbers(result.log)) for result in results]
-    assert all(result.reason is FinishReason.LENGTH for result in results)
+    assert all(result.finish_reason is FinishReason.LENGTH for result in results)
     measured = [any(-20 < number < 0 for number in numbers) for _, numbers in written]
     assert measured == [True] * 4 + [False] + [True] * 2
     return [(tokens, pytest.approx(numbers, abs=2e-3, nan_ok=True)) for tokens, numbers in written]

@@ -37,7 +37,7 @@ def test_an_engine_process_sleeps_while_its_requests_wait(llm: Any, runtime: Run
     """A message of its client wakes it up."""
     engine, door = VllmEngine(llm, runtime), Door()
     module = runtime.upload(interpreter_file(LANGUAGE_NAMES["python"])).id
-    source = 'from aici import *\nasync def main():\n    await fixed(await call("door"))\n'
+    source = 'from aici import *\nasync def main():\n    await force(await call("door"))\n'
     arg = read_request({"language": "python", "source": source})[1]
     number = engine.add(Request(PROMPTS[0], controller=module, arg=arg, calls={"door": door}))
     assert door.reached.wait(PATIENCE)

@@ -34,16 +34,16 @@ YESNO = ["--controller", "yesno", "--prompt", "x"]
 #: uses all verbs, and random numbers without a given seed
 SCRIPT = """
 import random
-from aici import argument, call, fixed, fork, gen, label, rewind, set_var
+from aici import arg, backtrack, call, force, fork, gen, label, set_var
 
 async def main():
-    await fixed(f"{random.randrange(10**9)} is")
+    await force(f"{random.randrange(10**9)} is")
     place = label()
-    print(await gen(regex=" [a-z]{3,6}", max_tokens=4), argument)
-    await rewind(place)
+    print(await gen(regex=" [a-z]{3,6}", max_tokens=4), arg)
+    await backtrack(place)
     half = call("half", 8)
     mine = await fork(2)
-    await fixed(f" {mine}, {await half}:")
+    await force(f" {mine}, {await half}:")
     set_var(f"said{mine}", await gen(stop="e", max_tokens=9))
 """
 
@@ -88,7 +88,7 @@ def test_a_run_without_options_shows_the_example(tmp_path: Path) -> None:
   "metres": »330
 \}
 
-[0-9]+ tokens sampled, [0-9]+ forced, 0 removed, 0 forks in .* s \(.* tokens/s\)
+[0-9]+ tokens sampled, [0-9]+ forced, 0 backtracked, 0 forks in .* s \(.* tokens/s\)
 """
     assert re.fullmatch(shown, done.stdout)
     assert not list(tmp_path.glob("aici-*")), "the runtime's folder is left"

@@ -18,74 +18,74 @@ from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameter
 pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 
 PYTHON = """
-from aici import argument, fixed, gen, generate, label, regex, rewind
+from aici import arg, backtrack, force, gen, generate, label, regex
 
 WHEN = regex(" [12][0-9]{3}")
 
 async def main():
-    await fixed(argument["begin"])
+    await force(arg["begin"])
     year = await gen(WHEN)
     place = label()
     for attempt in range(2):
         await gen(regex=" [a-z]{3,6}", max_tokens=4)
         print("removed:", place.text)
-        await rewind(place)
-    await fixed(":")
+        await backtrack(place)
+    await force(":")
     said = await generate(stop="e", max_tokens=40)
-    await fixed(f"|{said.finish}|{year}")
+    await force(f"|{said.finish_reason}|{year}")
 """
 JAVASCRIPT = """
-import { argument, fixed, gen, generate, label, regex, rewind } from "aici";
+import { arg, backtrack, force, gen, generate, label, regex } from "aici";
 
 const WHEN = regex(/ [12][0-9]{3}/);
 
 export async function main() {
-  fixed(argument.begin);
+  force(arg.begin);
   const year = await gen(WHEN);
   const place = label();
   for (let attempt = 0; attempt < 2; attempt++) {
     await gen({ regex: / [a-z]{3,6}/, maxTokens: 4 });
     console.log("removed:", place.text);
-    rewind(place);
+    backtrack(place);
   }
-  fixed(":");
+  force(":");
   const said = await generate({ stop: "e", maxTokens: 40 });
-  fixed(`|${said.finish}|${year}`);
+  force(`|${said.finishReason}|${year}`);
 }
 """
 LANGUAGES = {"python": PYTHON, "javascript": JAVASCRIPT}
 
 ENDS = {
     "python": """
-from aici import fixed, generate
+from aici import force, generate
 async def main():
     said = await generate(max_tokens=10)
-    await fixed(f" {said.finish}, {len(said.text)}")
+    await force(f" {said.finish_reason}, {len(said.text)}")
 """,
     "javascript": """
-import { fixed, generate } from "aici";
+import { force, generate } from "aici";
 export async function main() {
   const said = await generate({ maxTokens: 10 });
-  fixed(` ${said.finish}, ${said.text.length}`);
+  force(` ${said.finishReason}, ${said.text.length}`);
 }
 """,
 }
 FORKS = {
     "python": """
-from aici import fixed, fork, gen
+from aici import force, fork, gen
 async def main():
     mine = await fork(2)
-    await fixed(f" {mine}:")
+    await force(f" {mine}:")
     await gen(regex=" [a-z]{3,6}", max_tokens=4)
-    await fixed(".")
+    await force(".")
 """,
     "javascript": """
-import { fixed, fork, gen } from "aici";
+import { force, fork, gen } from "aici";
 export async function main() {
   const mine = await fork(2);
-  fixed(` ${mine}:`);
+  force(` ${mine}:`);
   await gen({ regex: / [a-z]{3,6}/, maxTokens: 4 });
-  fixed(".");
+  force(".");
 }
 """,
 }
@@ -116,15 +116,15 @@ async def main():
 """
 PREDICTION = {
     "python": """
-from aici import argument, capability, gen
+from aici import arg, capability, gen
 async def main():
-    await gen(max_tokens=16, prediction=argument)
+    await gen(max_tokens=16, prediction=arg)
     print(capability("drafts"))
 """,
     "javascript": """
-import { argument, capability, gen } from "aici";
+import { arg, capability, gen } from "aici";
 export async function main() {
-  await gen({ maxTokens: 16, prediction: argument });
+  await gen({ maxTokens: 16, prediction: arg });
   console.log(capability("drafts"));
 }
 """,

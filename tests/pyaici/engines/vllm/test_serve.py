@@ -33,7 +33,7 @@ def test_a_run_returns_its_text_and_tokens(serving: Serving) -> None:
     assert whole["forks"][0]["finish_reason"] == "stop"
     _, *steps, _ = serving.events(prompt="The capital of France is", max_tokens=4, top_logprobs=2)
     pieces = [piece for step in steps for fork in step["forks"] for piece in fork["pieces"]]
-    assert len(pieces) == 4 and all(len(piece["top"][0]) == 2 for piece in pieces)
+    assert len(pieces) == 4 and all(len(piece["top_logprobs"][0]) == 2 for piece in pieces)
 
 
 def test_events_of_forks_and_backtracking_add_up_to_the_texts(serving: Serving) -> None:

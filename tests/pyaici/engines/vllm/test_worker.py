@@ -42,7 +42,7 @@ def test_a_token_that_was_not_read_is_noticed(own: Any, monkeypatch: pytest.Monk
         request.num_computed_tokens = len(request._all_token_ids) - 1
 
     monkeypatch.setattr(controlled_requests, "move", count_too_many)
-    script = "from aici import fixed\nasync def main():\n    await fixed(' one two three four five')\n"
+    script = "from aici import force\nasync def main():\n    await force(' one two three four five')\n"
     request = parameters(max_tokens=20)
     request.extra_args = {"aici_script": {"language": "python", "source": script}}
     with pytest.raises(AssertionError, match=r"but slot [0-9]+ has token"):

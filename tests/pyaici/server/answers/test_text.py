@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aicirt.contract.errors import MemoryLimitError
-from pyaici.engines.engine import BackTracked, Event, Finished, FinishReason, Origin, Started, TokensAppended
+from pyaici.engines.engine import Backtracked, Event, Finished, FinishReason, Origin, Started, TokensAppended
 from pyaici.engines.record import TextTrail
 from pyaici.server.answers.calls import Call
 from pyaici.server.answers.formats import CallFormat
@@ -37,7 +37,7 @@ def _follow(answer: AnswerText, steps: list[list[Event]]) -> tuple[str, list[Tex
     for events in steps:
         delta = answer.follow(events)
         deltas.append(delta)
-        text = text[: len(text) - delta.retracted] + delta.text
+        text = text[: len(text) - delta.backtrack] + delta.text
         if delta.finish is not None:
             break
     return text, deltas
@@ -47,8 +47,8 @@ def _tokens(deltas: list[TextDelta]) -> list[TextToken]:
     """Returns the tokens that a client has at the end."""
     tokens: list[TextToken] = []
     for delta in deltas:
-        assert delta.retracted_tokens <= len(tokens)
-        tokens = tokens[: len(tokens) - delta.retracted_tokens] + delta.tokens
+        assert delta.backtrack_tokens <= len(tokens)
+        tokens = tokens[: len(tokens) - delta.backtrack_tokens] + delta.tokens
     return tokens
 
 
@@ -74,7 +74,7 @@ def test_text_ends_at_the_stop_string_that_ends_first(pieces: list[str], stops: 
     else:
         end, minus_length = min(ends)
         assert text == whole[: end + minus_length] and deltas[-1].stop == whole[end + minus_length : end]
-    assert all(delta.retracted == 0 for delta in deltas)
+    assert all(delta.backtrack == 0 for delta in deltas)
 
 
 @given(st.lists(st.text("ab<", max_size=3), max_size=10))
@@ -94,12 +94,12 @@ def test_backtracked_text_is_retracted() -> None:
         _START,
         [_append("one ")],
         [_append("two")],
-        [BackTracked(0, 0, 1, "two"), _append("three")],  # both begin with the same letter
+        [Backtracked(0, 0, 1, "two"), _append("three")],  # both begin with the same letter
         _END,
     ]
     text, deltas = _follow(answer, steps)
     assert text == "one three"
-    assert [delta.retracted for delta in deltas] == [0, 0, 0, 2, 0]
+    assert [delta.backtrack for delta in deltas] == [0, 0, 0, 2, 0]
     assert sum(delta.grown for delta in deltas) == 2
     assert [token.start for token in _tokens(deltas)] == [0, 4]
 
@@ -108,9 +108,9 @@ def test_text_that_is_written_again_is_not_sent_twice() -> None:
     answer = _answer()
     answer.follow(_START)
     assert answer.follow([_append("abc")]).text == "abc"
-    delta = answer.follow([BackTracked(0, 0, 1, "abc"), _append("abcd")])
-    assert (delta.retracted, delta.text) == (0, "d")
-    assert (delta.retracted_tokens, len(delta.tokens), delta.grown) == (1, 1, 0)
+    delta = answer.follow([Backtracked(0, 0, 1, "abc"), _append("abcd")])
+    assert (delta.backtrack, delta.text) == (0, "d")
+    assert (delta.backtrack_tokens, len(delta.tokens), delta.grown) == (1, 1, 0)
 
 
 def test_other_sequences_are_ignored() -> None:
@@ -125,7 +125,7 @@ def test_backtracked_stop_string_does_not_count() -> None:
     answer = _answer(["!!"])
     answer.follow(_START)
     assert answer.follow([_append("a!")]).text == "a"
-    delta = answer.follow([BackTracked(0, 0, 1, "a!"), _append("!")])
+    delta = answer.follow([Backtracked(0, 0, 1, "a!"), _append("!")])
     assert delta.finish is None
     assert answer.follow([_append("b")]).text == "!b"
 
@@ -136,15 +136,15 @@ def test_tokens_backtracked_while_held_back_are_never_sent() -> None:
         _START,
         [_append("a", token=10)],
         [_append("!", token=11)],
-        [BackTracked(0, 0, 1, "!")],
+        [Backtracked(0, 0, 1, "!")],
         [_append("", token=2)],  # half a character
-        [BackTracked(0, 0, 1, "")],
+        [Backtracked(0, 0, 1, "")],
         [_append("b", token=13)],
         _END,
     ]
     text, deltas = _follow(answer, steps)
     assert text == "ab" and [token.token for token in _tokens(deltas)] == [10, 13]
-    assert not any(delta.retracted_tokens for delta in deltas)
+    assert not any(delta.backtrack_tokens for delta in deltas)
     assert [delta.grown for delta in deltas] == [0, 1, 1, -1, 1, -1, 1, 0]
 
 
@@ -201,7 +201,7 @@ def test_deltas_add_up_to_the_final_text_and_tokens(
         removed, added = trail.backtrack(count), trail.append(more)
         shown = shown[: len(shown) - len(removed)] + added
         tokens += more
-        step: list[Event] = [BackTracked(0, 0, count, removed)] if count else []
+        step: list[Event] = [Backtracked(0, 0, count, removed)] if count else []
         step += [TokensAppended(0, 0, more, added, Origin.FORCED)] if more else []
         events.append(step)
     text, deltas = _follow(_answer(stops), [*events, list(_END)])
@@ -275,7 +275,7 @@ def test_reasoning_can_be_backtracked() -> None:
         _START,
         [_append("<t>")],
         [_append("x.")],
-        [BackTracked(0, 0, 2, "<t>x.")],
+        [Backtracked(0, 0, 2, "<t>x.")],
         [_append("y")],
         [_append(".")],
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.engine import BackTracked, Finished, FinishReason, Origin, Started, TokensAppended
+from pyaici.engines.engine import Backtracked, Finished, FinishReason, Origin, Started, TokensAppended
 from pyaici.engines.turns import with_turns
 from pyaici.server.answers.calls import ToolCalled, ToolEnded
 from pyaici.server.answers.reader import Reasoning, Text, open_reader
@@ -88,12 +88,14 @@ def test_answers_are_read_one_after_another() -> None:
     steps: list[list[Any]] = [
         [Started(0, 0, [5], "prompt")],
         [_append(written[:-1])],
-        [_ask(CALLS_OF_ANSWER, at=size, finish="complete")],  # before the engine has reported all tokens
+        [
+            _ask(CALLS_OF_ANSWER, at=size, finish_reason="complete")
+        ],  # before the engine has reported all tokens
         [_append(written[-1])],
         [CallMade(-1, -1, "1", "calc.add", '{"a": 1}', False)],
         [CallEnded(-1, -1, "1", "tool", 0.1, 9, '{"error": {"code": "tool", "message": "no"}}')],
         [CallMade(-1, -1, "2", "other.add", "{}", False), CallEnded(-1, -1, "2", "", 0.1, 9, '{"value": 1}')],
-        [BackTracked(0, 0, 1, "x"), _append("x the result, and <think>", Origin.FORCED)],
+        [Backtracked(0, 0, 1, "x"), _append("x the result, and <think>", Origin.FORCED)],
         [_ask(NEXT_ANSWER, at=size + 24)],
         [_append("So.</think>Two.")],
         [Finished(0, 0, FinishReason.STOP, None)],

@@ -35,12 +35,12 @@ class _Streamed:
         self.answer = ChatAnswer(self.reader)
 
     def take(
-        self, text: str, *, retracted: int = 0, finish: str | None = None, **fields: Any
+        self, text: str, *, backtrack: int = 0, finish: str | None = None, **fields: Any
     ) -> MessageChange:
-        """Adds a step as `AnswerText` reports it: `retracted` characters are gone, then comes `text`."""
-        events = (self.reader.cut(retracted) if retracted else []) + self.reader.feed(text)
+        """Adds a step as `AnswerText` reports it: `backtrack` characters are gone, then comes `text`."""
+        events = (self.reader.cut(backtrack) if backtrack else []) + self.reader.feed(text)
         events += self.reader.end() if finish else []
-        delta = TextDelta(text, retracted, events, bool(retracted), finish=finish, **fields)
+        delta = TextDelta(text, backtrack, events, bool(backtrack), finish=finish, **fields)
         return self.answer.add_delta(delta)
 
 
@@ -52,8 +52,8 @@ def _assemble(streamed: _Streamed, steps: list[_Step]) -> dict[str, str]:
     """Returns the texts that a client has at the end of a stream."""
     texts = {"reasoning": "", "content": ""}
     for count, text, *finish in steps:
-        change = streamed.take(text, retracted=count, finish=finish[0] if finish else None)
-        for kind, gone in (("reasoning", change.retracted_reasoning), ("content", change.retracted)):
+        change = streamed.take(text, backtrack=count, finish=finish[0] if finish else None)
+        for kind, gone in (("reasoning", change.backtrack_reasoning), ("content", change.backtrack)):
             assert gone <= len(texts[kind])
             texts[kind] = texts[kind][: len(texts[kind]) - gone]
         for event in change.events:
@@ -95,7 +95,7 @@ def _assemble(streamed: _Streamed, steps: list[_Step]) -> dict[str, str]:
             "y",
             "z",
         ),
-        # only text that was held back is retracted
+        # only text that was held back is backtrack
         (
             Start(Marks()),
             [(0, "<think>a</thi"), (5, "b"), (0, "", "stop")],
@@ -131,7 +131,7 @@ def test_backtracked_tokens_are_removed() -> None:
     streamed = _Streamed(Start(Marks()))
     tokens = [TextToken(number, number) for number in range(5)]
     streamed.take("<think>ab", tokens=tokens[:3])
-    streamed.take("", retracted=1, tokens=tokens[3:], retracted_tokens=2)
+    streamed.take("", backtrack=1, tokens=tokens[3:], backtrack_tokens=2)
     assert [token.token for token in streamed.answer.tokens] == [0, 3, 4]
 
 

@@ -87,11 +87,11 @@ def test_unknown_formats_are_ignored_with_a_warning(client: openai.OpenAI) -> No
 
     warning = "warning: not enforced: #/format: this format is not known, so it is ignored\n"
     (choice,) = _ask(client, response_format=form(format="colour")).choices
-    assert choice.message.content == '"b"' and choice.logs == warning
+    assert choice.message.content == '"b"' and choice.log == warning
     chunks = list(_ask(client, response_format=form(format="colour"), stream=True))
-    assert [chunk.choices[0].logs for chunk in chunks if hasattr(chunk.choices[0], "logs")] == [warning]
+    assert [chunk.choices[0].log for chunk in chunks if hasattr(chunk.choices[0], "log")] == [warning]
     (choice,) = _ask(client, response_format=form()).choices
-    assert not hasattr(choice, "logs")
+    assert not hasattr(choice, "log")
     misspelled = {"json_schema": {"type": "string", "format": "date_time"}}
     with pytest.raises(openai.BadRequestError, match="do you mean date-time"):
         _ask(client, extra_body=misspelled)

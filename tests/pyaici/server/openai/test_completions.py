@@ -262,7 +262,7 @@ def test_stream_retracts_text_of_a_backtracking_controller(exact_client: openai.
     text = ""
     for chunk in exact_client.completions.create(**options, extra_body=extra, stream=True):
         for choice in chunk.choices:
-            text = text[: len(text) - getattr(choice, "retracted", 0)] + choice.text
+            text = text[: len(text) - getattr(choice, "backtrack", 0)] + choice.text
     assert text == whole.choices[0].text
 
 

@@ -81,7 +81,7 @@ def test_uploaded_script_is_a_controller(
 ) -> None:
     wrong, right = tmp_path / "wrong.py", tmp_path / "right.py"
     wrong.write_text("async def main(:")
-    right.write_text("from aici import *\nasync def main():\n    await fixed(f'<{argument}>')\n")
+    right.write_text("from aici import *\nasync def main():\n    await force(f'<{arg}>')\n")
     page = open_page(expected={400})
     page.get_by_text("Access token").click()
     page.get_by_role("textbox", name="Token").fill(tokens["ada"])

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from lab.system.waiting import PATIENCE
 from pyaici.bundled import DESCRIPTIONS
-from pyaici.engines.engine import BackTracked, Event, Forked, Origin, Started, TokensAppended
+from pyaici.engines.engine import Backtracked, Event, Forked, Origin, Started, TokensAppended
 from pyaici.server.apis.run.report import RunReport
 from pyaici.server.models import ServedModel
 from tests.pyaici.server.playground.page import Open, choose, lane, run, written
@@ -59,7 +59,9 @@ def test_run_shows_its_text_and_details_of_each_token(open_page: Open, server: S
     )
     expect(details).to_contain_text(percent)
     expect(details.get_by_role("listitem")).to_have_count(5)
-    expect(details.get_by_role("listitem").first).to_contain_text(sampled[1]["top"][0][0]["text"].strip())
+    expect(details.get_by_role("listitem").first).to_contain_text(
+        sampled[1]["top_logprobs"][0][0]["text"].strip()
+    )
     # less likely tokens have a stronger background
     strengths = views.evaluate_all("all => all.map(one => Number(one.style.getPropertyValue('--surprise')))")
     by_chance = sorted(zip(strengths, (-piece["logprobs"][0] for piece in sampled), strict=True))
@@ -105,7 +107,7 @@ def test_forks_are_shown_as_a_tree_of_lanes(open_page: Open, server: Serving) ->
         shown.locator("summary").click()
         log = str(shown.locator(".log pre").text_content())
         # sequence numbers count all runs of a server
-        assert re.sub(r"sequence \d+", "", log) == re.sub(r"sequence \d+", "", fork["logs"])
+        assert re.sub(r"sequence \d+", "", log) == re.sub(r"sequence \d+", "", fork["log"])
         parent = fork["parent"]
         expected = page.locator(".tree > li" if parent is None else ".tree > li > .children > li")
         expect(expected.filter(has=page.get_by_role("heading", name=f"Fork {fork['index']}"))).to_have_count(
@@ -157,7 +159,7 @@ def _history(random: random.Random) -> tuple[list[Any], list[str]]:
                         del tokens[seq][len(tokens[seq]) - len(gone) :]
                         removed = "".join(gone)
                         texts[seq] = texts[seq][: max(0, len(texts[seq]) - len(removed))]
-                        events.append(BackTracked(0, seq, len(gone), removed))
+                        events.append(Backtracked(0, seq, len(gone), removed))
                     case "fork" if len(tokens) < 5:
                         child = len(tokens)
                         tokens[child], texts[child] = tokens[seq][:], texts[seq]
@@ -310,7 +312,7 @@ def test_places_of_errors_are_found_in_messages(open_page: Open) -> None:
     ]:
         place = page.evaluate(
             "async ([message, text]) => {"
-            " const { findPlace } = await import('/playground/argument.js');"
+            " const { findPlace } = await import('/playground/arg.js');"
             " const { from, to } = findPlace(message, text);"
             " return text.slice(from, to); }",
             [message, text],

@@ -97,7 +97,7 @@ def check_events(events: Iterable[dict[str, Any]]) -> list[str]:
         elif "item_id" in event:
             assert event["item_id"] == opened[place]["id"]
             if kind.endswith(".delta"):
-                text = text[: len(text) - event.get("retracted", 0)] + event["delta"]
+                text = text[: len(text) - event.get("backtrack", 0)] + event["delta"]
             elif kind.endswith("_part.done"):
                 assert event["part"]["text"] == text
             elif kind.endswith(".done"):

@@ -129,7 +129,7 @@ def test_stream_retracts_text_of_a_backtracking_controller(exact_server: Serving
     body = {"input": "Hello", "max_output_tokens": 60, "temperature": 0, "seed": 1, "controller": "showcase"}
     events = exact_server.events("/v1/responses", **body, stream=True)
     check_events(events)
-    assert any("retracted" in event for event in events)
+    assert any("backtrack" in event for event in events)
     with exact_server.client() as client:
         whole = client.post("/v1/responses", json=body).json()
     assert events[-1]["response"]["output"][0]["content"] == whole["output"][0]["content"]

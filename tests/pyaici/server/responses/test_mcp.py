@@ -192,7 +192,7 @@ def test_next_turn_reads_no_round_of_calls_again(serving: Serving) -> None:
     assert _kinds(first) == ["mcp_list_tools", "mcp_call", "mcp_call", "mcp_call", "message"]
     second = _respond(serving, tools=asked["tools"], previous_response_id=first["id"], input="Thanks.")
     used = second["usage"]
-    assert used["input_tokens_details"]["cached_tokens"] == first["usage"]["total_tokens"], first["logs"]
+    assert used["input_tokens_details"]["cached_tokens"] == first["usage"]["total_tokens"], first["log"]
 
 
 @pytest.mark.parametrize(
@@ -235,12 +235,12 @@ def test_tools_of_one_name_have_the_names_of_their_servers(serving: Serving) -> 
 OWN = """
 from aici import *
 async def main():
-    await fixed("One. ")
+    await force("One. ")
     try:
         await call("calc.divide", {"a": 1, "b": 0})
     except CallError as error:
-        await fixed(f"{error.code}. ")
-    await fixed(f"{await call('calc.add', argument['arg'])} {argument['results']}")
+        await force(f"{error.code}. ")
+    await force(f"{await call('calc.add', arg['arg'])} {arg['results']}")
 """
 
 
@@ -286,7 +286,7 @@ from aici import *
 
 async def main():
     start = label()
-    await gen(kbnf(argument["grammars"]["first"]), leave=False)
+    await gen(kbnf(arg["grammars"]["first"]), leave=False)
     found = await call("calls_of_answer", at=len(tokens()))
     wanted = found["calls"][0]
     both = [call(wanted["call"], wanted["arguments"]), call("calc.clock", {})]
@@ -295,12 +295,12 @@ async def main():
     await user("Now the second answer.")
     await call("next_answer", at=len(tokens()))
     second = label()
-    await fixed("first try")
+    await force("first try")
     await next_step()
-    await fixed("the second try", after=second)
+    await force("the second try", after=second)
     await next_step()
-    rewind(start)
-    await fixed("What came before stays.")
+    backtrack(start)
+    await force("What came before stays.")
 """
 
 

@@ -29,10 +29,10 @@ class _Streamed:
         self.output = Output(self.reader, entries)
         self.reports: list[dict[str, Any]] = []
 
-    def take(self, text: str, *, retracted: int = 0, last: bool = False, **fields: Any) -> None:
-        events = (self.reader.cut(retracted) if retracted else []) + self.reader.feed(text)
+    def take(self, text: str, *, backtrack: int = 0, last: bool = False, **fields: Any) -> None:
+        events = (self.reader.cut(backtrack) if backtrack else []) + self.reader.feed(text)
         events += self.reader.end() if last else []
-        delta = TextDelta(text, retracted, events, bool(retracted), grown=len(text), **fields)
+        delta = TextDelta(text, backtrack, events, bool(backtrack), grown=len(text), **fields)
         self.reports += self.output.add_delta(delta)
         if last:
             self.reports += self.output.end(cut=False)
@@ -45,7 +45,7 @@ class _Streamed:
                 items.append([report["item"]["type"], ""])
             elif report["type"].endswith(".delta"):
                 item = items[report["output_index"]]
-                item[1] = item[1][: len(item[1]) - report.get("retracted", 0)] + report["delta"]
+                item[1] = item[1][: len(item[1]) - report.get("backtrack", 0)] + report["delta"]
         return [(kind, text) for kind, text in items]
 
 
@@ -79,14 +79,14 @@ def test_output_without_text_is_an_empty_message() -> None:
 
 def test_backtracking_drops_text_of_all_items() -> None:
     streamed = _Streamed()
-    for text, retracted in (("<think>a b</think>", 0), ("one two", 0), ("three", 3), (" x</think>four", 17)):
-        streamed.take(text, retracted=retracted)
+    for text, backtrack in (("<think>a b</think>", 0), ("one two", 0), ("three", 3), (" x</think>four", 17)):
+        streamed.take(text, backtrack=backtrack)
         assert "".join(text for kind, text in streamed.received() if kind == "message") == "".join(
             text for kind, text in _texts(_ended(streamed)) if kind == "message"
         )
     streamed.take("", last=True)
     assert streamed.received() == _texts(streamed.output.wire())
-    assert any("retracted" in report for report in streamed.reports)
+    assert any("backtrack" in report for report in streamed.reports)
 
 
 def _ended(streamed: _Streamed) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ def test_tokens_of_reasoning_are_not_listed() -> None:
     streamed.take("</think>", tokens=tokens[1:2])
     streamed.take("b", tokens=tokens[2:3])
     streamed.take("cd", tokens=tokens[3:])
-    streamed.take("e", retracted=1, tokens=[TextToken(9, 0)], retracted_tokens=1, last=True)
+    streamed.take("e", backtrack=1, tokens=[TextToken(9, 0)], backtrack_tokens=1, last=True)
     (_, message) = streamed.output.wire()
     assert message["content"][0]["text"] == "bce"
     assert [entry["token"] for entry in message["content"][0]["logprobs"]] == [2, 3, 9]

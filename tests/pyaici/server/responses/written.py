@@ -12,15 +12,15 @@ from tests.pyaici.server.serving import Serving
 
 #: takes the place of the model in our script, and prints what came before the last answer
 _WRITTEN = """
-from aici import fixed, next_step, text
+from aici import force, next_step, text
 
 class Answer:
-    finish, tokens = "end", []
+    finish_reason, tokens = "eos", []
 
 async def write():
     if len(answers) == 1:
         print(text())
-    await fixed(answers.pop(0))
+    await force(answers.pop(0))
     await next_step()
     return Answer
 
@@ -62,7 +62,7 @@ def check_written_calls(serving: Serving) -> None:
     assert [json.loads(call["output"])["result"] for call in calls] == [2, 3]
     assert message["content"][0]["text"] == "Done."
     for told in ('{"result": 2}', '{"result": 3}', "error: no more calls are allowed"):
-        assert f"<tool_response>\n{told}\n</tool_response>" in response["logs"]
+        assert f"<tool_response>\n{told}\n</tool_response>" in response["log"]
     with serving.client() as client:
         messages = [{"role": "user", "content": "Add."}]
         answer = client.post("/v1/chat/completions", json={"messages": messages, **asked})

@@ -125,7 +125,7 @@ def test_compact_json_is_an_option_of_the_server(sglang: Callable[..., Any]) -> 
 
 
 def test_scripts_come_with_requests(sglang: Callable[..., Any]) -> None:
-    script = "from aici import *\nasync def main():\n  await fixed('n=')\n  await gen(regex='[0-9]{2}')"
+    script = "from aici import *\nasync def main():\n  await force('n=')\n  await gen(regex='[0-9]{2}')"
     ebnf = json.dumps({"aici_script": {"source": script, "language": "python"}})
     ((text, end, message),) = sglang("generate", [{"ebnf": ebnf}])
     assert end == "stop" and re.fullmatch(rb"n=[0-9]{2}", text), message

@@ -177,7 +177,7 @@ impl AiciCtrl for Script {
                 MidResult::sample(Row::Biases { biases, others: f32::NEG_INFINITY })
             }
             "dense" => MidResult::sample(Row::Dense(vec![0.25; aici::vocabulary().vocab_size()])),
-            "held" => MidResult::append(tokens).holding_end(),
+            "held" => MidResult::splice(0, tokens).holding_end(),
             "spared" => {
                 let truncation = Truncation::default();
                 let sample = Sample { row: Row::All, temperature: None, top_logprobs: 2, truncation };
