@@ -93,7 +93,7 @@ def end_generation(span: Span, results: Sequence[GenerationResult]) -> None:
     if not results:
         span.set_attribute("gen_ai.response.finish_reasons", ["cancelled"])
         return
-    span.set_attribute("gen_ai.response.finish_reasons", [result.reason.value for result in results])
+    span.set_attribute("gen_ai.response.finish_reasons", [result.finish_reason.value for result in results])
     span.set_attribute("gen_ai.usage.input_tokens", results[0].prompt_tokens)
     span.set_attribute("gen_ai.usage.output_tokens", sum(one.sampled + one.forced for one in results))
     first = results[0].first_token_seconds
