@@ -45,7 +45,7 @@ def worker(*, all_bytes: bool) -> tuple[BytesTokenizer, tuple[bytes, ...]]:
 
 
 def test_a_tokenizer_that_fails_ends_no_worker() -> None:
-    """Its file comes with a model, and the package's panics are no `Exception`."""
+    """A model comes with the file of its tokenizer, and panics of the package are no `Exception`."""
     data, tokens = with_spaces(all_bytes=True)
     spec = json.loads(data)
     spec["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated"}
