@@ -211,6 +211,7 @@ std::vector<bool> Grammar::solve(bool only_empty, std::span<const Terminal> with
   };
   std::vector<Expr> found;
   const auto look = [&](Expr e) {
+    if (in[e]) return;  // most users are, the second time
     const Node& node = nodes_[e];
     const bool is = node.kind == Kind::kEmpty      ? true
                     : node.kind == Kind::kTerminal ? !only_empty && std::ranges::find(without, node.a) == without.end()
@@ -220,7 +221,7 @@ std::vector<bool> Grammar::solve(bool only_empty, std::span<const Terminal> with
                     : node.kind == Kind::kRepeat   ? node.least == 0 || in[node.a]
                     : node.kind == Kind::kAnyOrder ? has_order(orders_[node.a])
                                                    : false;
-    if (!is || in[e]) return;
+    if (!is) return;
     in[e] = true;
     found.push_back(e);
   };
