@@ -34,8 +34,8 @@ from tests.system_calls import be_traced, count, mark
 BATCHES = 1, 8, 32, 64
 #: steps before the measured ones, those whose time is measured, and those whose bytecodes are counted
 _WARM_UP, _TIMED, _COUNTED = 16, 31, 9
-#: seconds of a pass: controllers answer within it, also on a busy machine
-_PASS_SECONDS = 0.05
+#: seconds of a pass: controllers answer within it on a machine that has nothing else to do
+PASS_SECONDS = 0.05
 #: option of the process whose system calls are counted
 _TRACED = "--traced"
 _METHODS = (
@@ -100,15 +100,17 @@ class Steps:
         self.side = Side()
 
     @contextmanager
-    def running(self, batch: int, *, controlled: bool) -> Iterator[Callable[[], None]]:
-        """Runs so many sequences in this block; yields a function that makes a step."""
+    def running(
+        self, batch: int, *, controlled: bool, seconds: float = PASS_SECONDS
+    ) -> Iterator[Callable[[], None]]:
+        """Runs so many sequences in this block; yields a function that makes a step. `seconds`: of a pass."""
         from lab.vllm.simulated.worker import SimulatedRunner
         from tests.pyaici.engines.vllm.requests import FRANCE, parameters
 
         execute = SimulatedRunner.execute_model
 
         def execute_slowly(*args: Any) -> Any:
-            time.sleep(_PASS_SECONDS)
+            time.sleep(seconds)
             return execute(*args)
 
         engine, options = self._engine, {"max_tokens": 400, "ignore_eos": not controlled}
