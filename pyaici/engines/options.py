@@ -26,10 +26,7 @@ from aicirt.contract.modules import script_value, unread_json
 from aicirt.system.terminal import parse_arguments, run_command, show, show_json
 from pyaici.bundled import build_missing, find_grammar, language_of, local_controller, not_found
 from pyaici.client.calls import load_functions
-from pyaici.engines.engine import (
-    Request,
-    Sampling,
-)
+from pyaici.engines.engine import Request, Sampling
 from pyaici.scripting.script import interpreter_file, read_script
 
 if TYPE_CHECKING:
@@ -462,9 +459,8 @@ def find_module(runtime: Runtime, name: str) -> str:
     except UnknownControllerError as error:
         if "name" not in error.detail:
             raise
-        raise UnknownControllerError(
-            not_found(name, "no file, no upload and no bundled controller")
-        ) from None
+        what = "no file, no upload and no bundled controller"
+        raise UnknownControllerError(not_found(name, what)) from None
 
 
 EngineKind = Literal["llama", "hf", "vllm"]
