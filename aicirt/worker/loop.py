@@ -21,12 +21,7 @@ from aicirt.contract.abi import (
     PROMPT,
     Export,
 )
-from aicirt.contract.errors import (
-    AiciError,
-    ControllerFailed,
-    ProtocolError,
-    RuntimeFailure,
-)
+from aicirt.contract.errors import AiciError, ControllerFailed, ProtocolError, RuntimeFailure
 from aicirt.contract.messages import (
     CLONE,
     CLONED,
