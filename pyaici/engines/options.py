@@ -23,7 +23,7 @@ from aicirt.contract.errors import (
     VocabularyError,
 )
 from aicirt.contract.modules import script_value, unread_json
-from aicirt.system.terminal import parse_arguments, run_command, show, show_json
+from aicirt.system.terminal import BriefParser, parse_arguments, run_command, show, show_json
 from pyaici.bundled import build_missing, find_grammar, language_of, local_controller, not_found
 from pyaici.client.calls import load_functions
 from pyaici.engines.engine import Request, Sampling
@@ -342,7 +342,7 @@ def run_main(
     argv: list[str] | None,
 ) -> int:
     """Runs an engine's program and returns its exit status. `engine`: its name in the help."""
-    parser = argparse.ArgumentParser(
+    parser = BriefParser(
         description=f"Generates text with {engine} under the control of a script or a WebAssembly program.",
         epilog="Without arguments, runs a demonstration.",
     )
