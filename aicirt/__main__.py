@@ -24,7 +24,7 @@ from aicirt.system.files import private_directory
 from aicirt.system.logs import fields
 from aicirt.system.pace import pace
 from aicirt.system.resources import default_worker_count
-from aicirt.system.terminal import ended_by, parse_arguments, run_command
+from aicirt.system.terminal import BriefParser, ended_by, parse_arguments, run_command
 from aicirt.system.user import User
 
 _log = logging.getLogger("aicirt")
@@ -106,7 +106,7 @@ def _limit(text: str) -> tuple[str, float]:
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
     """Returns the parser of the daemon's options. `prog`: the command in its help."""
-    parser = argparse.ArgumentParser(
+    parser = BriefParser(
         prog=prog,
         description="Runs AICI controllers for inference engines on this machine.",
         epilog=_EPILOG.format(prog=prog, limits=limits_help()),

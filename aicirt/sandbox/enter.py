@@ -79,11 +79,7 @@ BUILDER = replace(WORKER, name="builder", oom_score_adj=950)
 COMPILER = Profile(
     "compiler",
     calls.compiler,
-    limits={
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_NPROC: 0,
-        resource.RLIMIT_NOFILE: 0,
-    },
+    limits={resource.RLIMIT_CORE: 0, resource.RLIMIT_NPROC: 0, resource.RLIMIT_NOFILE: 0},
     oom_score_adj=1000,
 )
 

@@ -391,11 +391,7 @@ class ClientSession:
 
 def _address(worker: WorkerProcess) -> dict[str, Any]:
     """Returns what a client needs to attach to a worker."""
-    return {
-        "worker": worker.index,
-        "generation": worker.generation,
-        "pid": worker.pid,
-    }
+    return {"worker": worker.index, "generation": worker.generation, "pid": worker.pid}
 
 
 def _send_bell(worker: WorkerProcess, file: Descriptor) -> None:

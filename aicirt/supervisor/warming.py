@@ -13,13 +13,7 @@ from typing import NamedTuple
 
 from aicirt.contract.abi import EXPORTS, Export
 from aicirt.contract.errors import AiciError, SpaceError, WorkerDiedError
-from aicirt.settings import (
-    LEARN_PART,
-    MAX_LEARNING,
-    RESPAWN_SECONDS,
-    WARM_STAGES,
-    WorkerSettings,
-)
+from aicirt.settings import LEARN_PART, MAX_LEARNING, RESPAWN_SECONDS, WARM_STAGES, WorkerSettings
 from aicirt.supervisor.templates import Built, Templates
 from aicirt.supervisor.workers import WorkerProcess
 from aicirt.system.logs import fields

@@ -38,6 +38,10 @@ def show_json(value: object, indent: int | None = 2) -> None:
     print(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
+#: lines of usage before an error
+_USAGE_LINES = 6
+
+
 def parse_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses as argparse does, and suggests options for unknown ones."""
     arguments, rest = parser.parse_known_args(argv)
@@ -55,6 +59,17 @@ def refuse_rest(parser: argparse.ArgumentParser, rest: list[str]) -> NoReturn:
         meant = ["--prompt"]
     hint = f"; did you mean {' and '.join(meant)}?" if meant else ""
     parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+
+
+class BriefParser(argparse.ArgumentParser):
+    """A parser that names its help in an error, in place of a usage of many lines."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program with status 2."""
+        usage = self.format_usage()
+        if usage.count("\n") > _USAGE_LINES:
+            usage = f"usage: {self.prog} [options]; {self.prog} --help lists them\n"
+        self.exit(2, f"{usage}{self.prog}: error: {message}\n")
 
 
 #: time that a command has for an orderly exit after Ctrl-C or SIGTERM. An interrupt may get lost: if it

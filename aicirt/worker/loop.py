@@ -20,13 +20,7 @@ from aicirt.contract.abi import (
     PROMPT,
     Export,
 )
-from aicirt.contract.errors import (
-    MALFORMED,
-    AiciError,
-    ControllerFailed,
-    ProtocolError,
-    RuntimeFailure,
-)
+from aicirt.contract.errors import MALFORMED, AiciError, ControllerFailed, ProtocolError, RuntimeFailure
 from aicirt.contract.messages import (
     CLONE,
     CLONED,

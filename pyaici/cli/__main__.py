@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from aicirt.contract.errors import AiciError
-from aicirt.system.terminal import leave, refuse_rest, run_command
+from aicirt.system.terminal import BriefParser, leave, refuse_rest, run_command
 from pyaici.cli import (
     artifacts,
     build,
@@ -51,7 +51,7 @@ def parser(*, completing: bool = False) -> argparse.ArgumentParser:
 
     `completing`: also with the options of the programs that read their arguments themselves, for a shell.
     """
-    whole = argparse.ArgumentParser(
+    whole = BriefParser(
         prog="aici",
         description=_DESCRIPTION,
         epilog=_EPILOG,

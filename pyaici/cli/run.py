@@ -84,11 +84,7 @@ def add(commands: Any) -> None:
     """Adds the command and its arguments."""
     summary = "generate text under a controller's control"
     parser = add_command(commands, "run", run, summary, more=_MORE, examples=_EXAMPLES)
-    parser.add_argument(
-        "controller",
-        metavar="CONTROLLER",
-        help=f"{CONTROLLER_HELP} (aici list), or none",
-    )
+    parser.add_argument("controller", metavar="CONTROLLER", help=f"{CONTROLLER_HELP} (aici list), or none")
     parser.add_argument("text", nargs="?", metavar="PROMPT", help="the prompt, as with --prompt")
     parser.set_defaults(takes_rest=True)  # argparse does not find a prompt that comes after options
     add_prompt_options(

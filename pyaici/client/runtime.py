@@ -139,9 +139,8 @@ class Runtime(Closing):
         `instantiate` takes the script's argument as text, which is parsed if it is JSON. Raises ModuleError
         if the script is invalid, or if there is no such interpreter.
         """
-        return ControllerInfo.from_wire(
-            self._control.call("upload_script", script=asdict(script), owner=owner)
-        )
+        stored = self._control.call("upload_script", script=asdict(script), owner=owner)
+        return ControllerInfo.from_wire(stored)
 
     def find(self, name: str, *, owner: str | None = None) -> str:
         """Returns the id of a controller. All calls that take a controller find it in the same way.

@@ -23,13 +23,10 @@ from aicirt.contract.errors import (
     VocabularyError,
 )
 from aicirt.contract.modules import script_value, unread_json
-from aicirt.system.terminal import parse_arguments, run_command, show, show_json
+from aicirt.system.terminal import BriefParser, parse_arguments, run_command, show, show_json
 from pyaici.bundled import build_missing, find_grammar, language_of, local_controller, not_found
 from pyaici.client.calls import load_functions
-from pyaici.engines.engine import (
-    Request,
-    Sampling,
-)
+from pyaici.engines.engine import Request, Sampling
 from pyaici.scripting.script import interpreter_file, read_script
 
 if TYPE_CHECKING:
@@ -345,7 +342,7 @@ def run_main(
     argv: list[str] | None,
 ) -> int:
     """Runs an engine's program and returns its exit status. `engine`: its name in the help."""
-    parser = argparse.ArgumentParser(
+    parser = BriefParser(
         description=f"Generates text with {engine} under the control of a script or a WebAssembly program.",
         epilog="Without arguments, runs a demonstration.",
     )
@@ -462,9 +459,8 @@ def find_module(runtime: Runtime, name: str) -> str:
     except UnknownControllerError as error:
         if "name" not in error.detail:
             raise
-        raise UnknownControllerError(
-            not_found(name, "no file, no upload and no bundled controller")
-        ) from None
+        what = "no file, no upload and no bundled controller"
+        raise UnknownControllerError(not_found(name, what)) from None
 
 
 EngineKind = Literal["llama", "hf", "vllm"]

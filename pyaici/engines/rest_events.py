@@ -183,10 +183,8 @@ class RestEvents:
         if "logprobs" in piece:
             logprobs = [_number(value) for value in piece["logprobs"]]
         if "top_logprobs" in piece:
-            top = [
-                [(entry["token"], _number(entry["logprob"])) for entry in listed]
-                for listed in piece["top_logprobs"]
-            ]
+            every = piece["top_logprobs"]
+            top = [[(entry["token"], _number(entry["logprob"])) for entry in listed] for listed in every]
         tokens, origin, allowed = piece["tokens"], Origin(piece["origin"]), piece.get("allowed")
         return TokensAppended(self._request, seq, tokens, piece["text"], origin, logprobs, top, allowed)
 

@@ -131,9 +131,8 @@ class RecordingRuntime(Runtime):
             seed = secrets.randbits(63) if seed is None else seed
             tape = self._begin_tape(arg, prompt, capabilities, seed, options.get("calls", ""))
         try:
-            seq = super().instantiate(
-                controller, arg, prompt, capabilities=capabilities, seed=seed, **options
-            )
+            options |= {"capabilities": capabilities, "seed": seed}
+            seq = super().instantiate(controller, arg, prompt, **options)
         except AiciError as error:
             if tape is not None:
                 tape.fail(error)

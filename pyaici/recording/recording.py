@@ -253,9 +253,7 @@ def _event(recording: Recording, event: Event) -> dict[str, Any]:
         return {"suspend": event.rounds}
     if isinstance(event, Looked):
         logits = base64.b64encode(event.logits).decode()
-        return {
-            "look": {"logits": logits} if event.top_logprobs is None else {"top_logprobs": event.top_logprobs}
-        }
+        return {"look": {"logits": logits} if (top := event.top_logprobs) is None else {"top_logprobs": top}}
     if isinstance(event, Spliced):
         content: dict[str, Any] = {"splice": event.tokens, "text": recording.text(event.tokens)}
         more: dict[str, Any] = {"backtrack": event.backtrack or None, "done": event.done}

@@ -53,14 +53,8 @@ def _event(recording: Recording, event: Event, ids: bool, masks: bool) -> list[s
         which = f" {event.tokens}" if ids else ""
         return [*removed, f"forced {quoted(recording.text(event.tokens))}{which}"]
     if isinstance(event, Looked):
-        return [
-            "looked at "
-            + (
-                "all logits"
-                if event.top_logprobs is None
-                else counted(len(event.top_logprobs), "likely token")
-            )
-        ]
+        seen = event.top_logprobs
+        return [f"looked at {'all logits' if seen is None else counted(len(seen), 'likely token')}"]
     assert isinstance(event, Forked)
     return [f"forked: {', '.join(f'#{child}' for child in event.children)}"]
 

@@ -14,7 +14,7 @@ from pyaici.bundled import PYTHON
 from pyaici.client.runtime import Runtime
 from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.scripting.script import Problem, Script, ScriptFileError, interpreter_file, read_script
-from pyaici.scripting.static import JAVASCRIPT_MAIN, PythonText, line_of_main
+from pyaici.scripting.static import JAVASCRIPT_MAIN, PythonText, left_open, line_of_main
 
 #: lines of tracebacks with a place, from MicroPython and from QuickJS
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)(?:, in .*)?$')
@@ -62,6 +62,10 @@ def find_problem(script: Script, message: str) -> Problem:
     if places:
         # Python lists the innermost call last, JavaScript first
         number, column = places[-1] if frame is _FRAME else places[0]
+        if frame is _FRAME and text.startswith(_SYNTAX) and (bracket := left_open(script.source)):
+            # MicroPython sees that a bracket is missing only where the text cannot go on
+            text = f"SyntaxError: '{bracket.name}' was never closed"
+            return Problem(script.name, bracket.line, bracket.column, text)
         if (number, column) == (1, "1") and text.startswith(_TIMEOUT):
             return Problem(script.name, None, None, text)
         return Problem(script.name, number, None if column is None else int(column), text)

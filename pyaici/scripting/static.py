@@ -33,14 +33,30 @@ class Use:
     column: int
 
 
+def left_open(source: str) -> Use | None:
+    """Returns the bracket that a script in Python never closes; None if there is none."""
+    try:
+        _parse(source)
+    except SyntaxError as error:
+        if found := re.fullmatch(r"'(.)' was never closed", error.msg):
+            return Use(found[1], error.lineno or 1, error.offset or 1)
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return None
+
+
+def _parse(source: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about escapes in strings
+        return ast.parse(source)
+
+
 class PythonText:
     """The text of a script in Python. Raises SyntaxError if CPython cannot parse it."""
 
     def __init__(self, source: str) -> None:
         self._lines = re.split(r"\r\n|\r|\n", source)  # splitlines() would count form feeds, too
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes in strings
-            self._tree = ast.parse(source)
+        self._tree = _parse(source)
         self._nodes = list(_evaluated(self._tree))
 
     def plain_main(self) -> Use | None:

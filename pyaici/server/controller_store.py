@@ -211,8 +211,7 @@ class ControllerStore:
     async def remove(self, module: str, user: User) -> None:
         """Removes the user from a module's owners; a module without owners is deleted.
 
-        An administrator deletes the module for all. Raises ModuleError, NotOwnerError or
-        UnknownControllerError.
+        An administrator deletes it for all. Raises ModuleError, NotOwnerError or UnknownControllerError.
         """
         force = user.role == Role.ADMIN
         await self._ask(user, partial(self._runtime.remove, module, owner=user.name, force=force))

@@ -23,7 +23,7 @@ import prometheus_client
 
 from aicirt.contract.errors import AiciError
 from aicirt.system import logs
-from aicirt.system.terminal import parse_arguments
+from aicirt.system.terminal import BriefParser, parse_arguments
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime, rows_for
@@ -61,7 +61,7 @@ _SWITCH_SECONDS = 0.00005
 
 def parser() -> argparse.ArgumentParser:
     """Returns a parser with an option for each setting."""
-    whole = argparse.ArgumentParser(
+    whole = BriefParser(
         prog="aici serve",
         description=_DESCRIPTION,
         epilog=_EPILOG,

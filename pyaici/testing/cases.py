@@ -19,11 +19,7 @@ from pyaici.recording.recording import TranscriptFileError, read_recording
 from pyaici.recording.story import quoted
 from pyaici.testing.playground import Playground, Transcript
 
-_NUMBERS: dict[str, tuple[type, ...]] = {
-    "max_tokens": (int,),
-    "temperature": (int, float),
-    "seed": (int,),
-}
+_NUMBERS: dict[str, tuple[type, ...]] = {"max_tokens": (int,), "temperature": (int, float), "seed": (int,)}
 _FIELDS: dict[str, tuple[type, ...]] = {
     "name": (str,),
     "prompt": (str,),
@@ -281,9 +277,7 @@ def _expectation(result: CaseResult) -> dict[str, Any]:
     if now["error"]:
         now["error"] = now["error"].splitlines()[0 if "\n    at " in now["error"] else -1]
     before = result.case.expect
-    kinds = (
-        [key for key in now if key in before] if before else [key for key in now if key != "finish_reason"]
-    )
+    kinds = [key for key in now if (key in before if before else key != "finish_reason")]
     expect = {key: now[key] for key in kinds if now[key] or key in before or key == "text"}
     if not now["error"]:
         expect.pop("error", None)

@@ -262,10 +262,8 @@ class _Scribe:
             transcript = self._played[result.seq]
             transcript.text, transcript.tokens, transcript.log = result.text, result.new_tokens, result.log
             # nothing cancels the request, and it has no beams
-            transcript.finish_reason, transcript.error = (
-                cast("Reason", result.finish_reason.value),
-                result.error,
-            )
+            transcript.finish_reason = cast("Reason", result.finish_reason.value)
+            transcript.error = result.error
         first, *forks = self._transcripts
         first.forks, first.variables = forks, results[0].variables
         return first

@@ -422,9 +422,8 @@ class BatchingEngine(Engine):
     def _search(self, active: list[Sequence], sampling: list[tuple[Sequence, Row | None]]) -> None:
         for request_id in {seq.request_id for seq in active if seq.request.beams > 1}:
             beams = [(seq, row) for seq, row in sampling if seq.request_id == request_id]
-            ended = [
-                seq for seq in active if seq.request_id == request_id and seq.finish_reason in _NATURAL_ENDS
-            ]
+            mine = (seq for seq in active if seq.request_id == request_id)
+            ended = [seq for seq in mine if seq.finish_reason in _NATURAL_ENDS]
             with self._stats.phase(Phase.SAMPLE):
                 self._searches[request_id].advance(self._pool, beams, ended, self._vocab_size)
 

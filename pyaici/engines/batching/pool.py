@@ -342,9 +342,8 @@ class SequencePool:
                 except AiciError as error:
                     self.finish(seq, FinishReason.ERROR, error)
                 seq.parked = seq.placing = None
-        self._placing = [
-            seq for seq in self._placing if seq.placing is not None and seq.finish_reason is None
-        ]
+        live = (seq for seq in self._placing if seq.finish_reason is None)
+        self._placing = [seq for seq in live if seq.placing is not None]
 
     # -- growing ----------------------------------------------------------------------------------
 
@@ -438,9 +437,8 @@ class SequencePool:
         self.going.pop(seq.id, None)
         if (leader := seq.leader) is not None:
             leader.followers.remove(seq)
-            if (
-                leader.finish_reason is None and reason is not FinishReason.STOP
-            ):  # it cannot go on as it was told to
+            # it cannot go on as it was told to
+            if leader.finish_reason is None and reason is not FinishReason.STOP:
                 self.finish(leader, reason, error)
         for follower in list(seq.followers):
             self.finish(follower, FinishReason.STOP)

@@ -366,7 +366,12 @@ def largest_first(values: NDArray[np.floating], count: int) -> NDArray[np.intp]:
     count = min(count, len(values))
     if count == 0:
         return np.empty(0, np.intp)
-    least = np.partition(values, len(values) - count)[-count]
+    # the largest values of columns bound the wanted ones from below. Unlike a partition of all values, this
+    # needs no copy of them: memory of that size goes back to the system each time, and comes back as faults
+    columns = max(2048, count)
+    whole = len(values) - len(values) % columns
+    tops = values[:whole].reshape(-1, columns).max(axis=0) if whole > columns else values
+    least = np.partition(tops, len(tops) - count)[-count]
     (places,) = (values >= least).nonzero()
     best: NDArray[np.intp] = places[np.argsort(-values[places], kind="stable")[:count]]
     return best

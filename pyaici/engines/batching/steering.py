@@ -122,9 +122,8 @@ class StepActions:
         looks = {control: answer for control, answer in answers.items() if isinstance(answer, Look)}
         if not looks:
             return answers
-        looking = [
-            seq for seq in active if seq.control in looks and seq.finish_reason is None and seq.is_computed
-        ]
+        live = (seq for seq in active if seq.finish_reason is None and seq.is_computed)
+        looking = [seq for seq in live if seq.control in looks]
         for seq in looking:
             assert seq.control is not None
             self._pool.answer_look(seq, looks[seq.control])

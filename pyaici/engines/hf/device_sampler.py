@@ -87,11 +87,7 @@ def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
     if any(choices[i].min_p > 0 for i in drawn):
         least = [math.log(choices[i].min_p) if choices[i].min_p > 0 else -math.inf for i in drawn]
         scaled.masked_fill_(scaled < torch.tensor(least, device=logits.device)[:, None], -math.inf)
-    uniform = torch.tensor(
-        [_uniform(choices[i]) for i in drawn],
-        dtype=torch.float64,
-        device=logits.device,
-    )
+    uniform = torch.tensor([_uniform(choices[i]) for i in drawn], dtype=torch.float64, device=logits.device)
     filtered = [
         at for at, i in enumerate(drawn) if (choices[i].top_p < 1 or choices[i].top_k > 0) and at not in cut
     ]

@@ -315,9 +315,8 @@ class VllmEngine(Engine):
             max_context=self.max_context,
         )
         number = next(self._numbers)
-        copies = (
-            request.n if request.controller is None else 1
-        )  # those of a controller are one request of vLLM
+        # those of a controller are one request of vLLM
+        copies = request.n if request.controller is None else 1
         names = [f"{self._names}-{number}-{copy}" for copy in range(copies)]
         try:
             request = self._families.offers.open_for(number, request)

@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyaici.server.answers.calls import Call, CallReader, Cursor, NoCall
-from pyaici.server.answers.plan import (
-    CHANNEL,
-    END,
-    END_OF_THINKING,
-    MESSAGE,
-    START,
-    THINK,
-    AnswerPlan,
-)
+from pyaici.server.answers.plan import CHANNEL, END, END_OF_THINKING, MESSAGE, START, THINK, AnswerPlan
 from pyaici.server.answers.stops import MarkerScanner, Stop
 
 #: headers with which an answer may begin: templates write the recipient in front of the channel

@@ -35,7 +35,7 @@ MAIN_JS = "export async function main() {}\n"
         ),
         ("a.py", "'''\f\u2028é'''\nasync def main():\n    nix\n", "a.py:3:5: NameError"),
         ("a.py", "def main():\n    pass\n", "a.py:1:1: TypeError: main must be a coroutine"),
-        ("a.py", "async def main():\n    f(\n    if\n", "a.py:3: SyntaxError"),
+        ("a.py", "async def main():\n    f(\n    if\n", "a.py:2:6: SyntaxError: '(' was never closed"),
         ("a.py", "x = 1\n  y = 2\n" + MAIN, "a.py:2: IndentationError"),
         ("a.py", "import os\n" + MAIN, "a.py:1: ImportError: no module named 'os'"),
         (
@@ -63,6 +63,12 @@ MAIN_JS = "export async function main() {}\n"
             "from aici import *\ndef gen(): pass\nasync def main():\n    gen()\n    await force('x')\n",
             None,
         ),
+        (
+            "a.py",
+            "async def main():\n    print(1\n    x = 2\n",
+            "a.py:2:10: SyntaxError: '(' was never closed",
+        ),
+        ("a.py", "X = [1,\n\nasync def main():\n    pass\n", "a.py:1:5: SyntaxError: '[' was never closed"),
         ("a.js", 'import { force } from "aici";\n' + MAIN_JS, None),
         ("a.js", "export async function main() {\n  f('a';\n}\n", "a.js:2:8: SyntaxError"),
         ("a.js", "const x = 1;\n  nothing;\n" + MAIN_JS, "a.js:2:3: ReferenceError"),

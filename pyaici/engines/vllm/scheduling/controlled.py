@@ -506,13 +506,8 @@ def measure(
     """
     if masses is None or logprobs is None or position >= len(masses):
         return UNKNOWN
-    count = (
-        answer.top_logprobs
-        if isinstance(answer, Look)
-        else 0
-        if answer.row is None
-        else answer.row.top_logprobs
-    )
+    asks = answer if isinstance(answer, Look) else answer.row
+    count = 0 if asks is None else asks.top_logprobs
     top = None
     if count:
         tokens, values = logprobs.tokens[position, :count], logprobs.values[position, :count]

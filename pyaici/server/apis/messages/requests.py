@@ -11,14 +11,7 @@ import json
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-)
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from pyaici.engines.sampling import MAX_TOP_K
 from pyaici.server.apis.fields import MAX_MESSAGES, MAX_PARTS, OTHER_SAMPLING, OpenBody, Refused

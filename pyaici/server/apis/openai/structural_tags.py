@@ -140,11 +140,7 @@ def structural_tag_grammar(tag: StructuralTag, start: Start, param: str) -> str:
         answer = writer.format(tag.format, last=True)
     else:
         tags = [
-            Tag(
-                begin=one.begin,
-                content=JsonSchema(type="json_schema", json_schema=one.schema_),
-                end=one.end,
-            )
+            Tag(begin=one.begin, content=JsonSchema(type="json_schema", json_schema=one.schema_), end=one.end)
             for one in tag.structures or ()
         ]
         older = TriggeredTags(

@@ -70,11 +70,7 @@ class RunReport:
                     }
             else:
                 self._add(fork, event)
-        step: dict[str, Any] = {
-            "object": "run",
-            "forks": list(forks.values()),
-            "usage": self._usage(),
-        }
+        step: dict[str, Any] = {"object": "run", "forks": list(forks.values()), "usage": self._usage()}
         if variables:
             step["variables"] = variables
         if calls:
@@ -148,10 +144,8 @@ class RunReport:
         piece: dict[str, Any] = {"text": event.text, "origin": event.origin.value, "tokens": event.tokens}
         if event.logprobs is not None:
             piece["logprobs"] = [finite(value) for value in event.logprobs]
-        if event.top_logprobs is not None:
-            piece["top_logprobs"] = [
-                [self._candidate(*pair) for pair in pairs] for pairs in event.top_logprobs
-            ]
+        if (listed := event.top_logprobs) is not None:
+            piece["top_logprobs"] = [[self._candidate(*pair) for pair in pairs] for pairs in listed]
         if event.allowed is not None:
             piece["allowed"] = event.allowed
         fork["pieces"].append(piece)

@@ -274,11 +274,14 @@ def test_a_draw_counts_every_column_once(pick: Pick) -> None:
             assert chosen.token == np.searchsorted(line, line[-1] * uniform, side="right")
 
 
-@pytest.mark.parametrize("count", [0, 1, 7, 200, 300])
-def test_largest_values_come_first_and_equal_ones_by_place(count: int) -> None:
-    values = np.random.default_rng(3).integers(0, 40, 200).astype(np.float32)
+@pytest.mark.parametrize("size", [200, 9000])
+@pytest.mark.parametrize("count", [0, 1, 7, 200, 10000])
+def test_largest_values_come_first_and_equal_ones_by_place(size: int, count: int) -> None:
+    """The largest of many values are all in one column of the search."""
+    values = np.random.default_rng(3).integers(0, 40, size).astype(np.float32)
     values[50:60] = NEG_INF
-    want = sorted(range(200), key=lambda place: (-values[place], place))[:count]
+    values[::2048] += 100
+    want = sorted(range(size), key=lambda place: (-values[place], place))[:count]
     assert largest_first(values, count).tolist() == want
 
 
