@@ -77,7 +77,7 @@ def test_many_objects_with_a_required_property_each(engine: Engine) -> None:
 
 
 def test_many_objects_that_lack_the_property_that_tells_them_apart(engine: Engine) -> None:
-    """Without it, an object has a property that other alternatives do not allow; one such need implies another."""
+    """Without it, an object has a property that others do not allow; one such need implies another."""
     grid = {"type": "object", "properties": {"x": {"type": "number"}}, "additionalProperties": False}
     common = {"id": {"type": "string", "maxLength": 4}, "grid": grid}
     kinds = [
