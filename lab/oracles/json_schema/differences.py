@@ -175,7 +175,7 @@ KNOWN = [
         "late properties",
         True,
         THEIRS_NARROW,
-        "where other names are allowed, an optional property may come after a later one of the schema",
+        "an optional property may come after a later one of the schema",
         _declared_name,
     ),
     Known(

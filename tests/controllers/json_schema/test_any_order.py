@@ -152,12 +152,12 @@ def test_required_properties_keep_their_order(engine: Engine) -> None:
 
 
 def test_order_of_required_where_names_are_sorted(engine: Engine) -> None:
-    """A program that sorts the names of properties keeps the list in its order; so both orders may be meant."""
+    """Programs that sort the names of properties keep the order of lists, so both orders may be meant."""
     schema = {"type": "object", "properties": {name: {"type": "null"} for name in "abcd"}}
     closed = {**schema, "additionalProperties": False}
 
     def accepted() -> set[str]:
-        orders = itertools.chain(itertools.permutations("abcd"), itertools.permutations("abd"))
+        orders = [*itertools.permutations("abcd"), *itertools.permutations("abd")]
         return {"".join(names) for names in orders if engine.accepts(json.dumps(dict.fromkeys(names)))}
 
     for some in (closed, schema):

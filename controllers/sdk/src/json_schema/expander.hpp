@@ -205,6 +205,7 @@ class Expander {
   void not_constant(Value schema, Value keyword, Branches& branches);
   void keep_values(const std::vector<Value>& values, Branches& branches);
   void drop_value(Value value, Branches& branches);
+  void drop_unmatched(Branch& branch);
   void minimum(Value schema, Value keyword, Branches& branches);
   void not_minimum(Value schema, Value keyword, Branches& branches);
   void maximum(Value schema, Value keyword, Branches& branches);

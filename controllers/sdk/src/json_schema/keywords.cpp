@@ -276,6 +276,17 @@ void Expander::keep_values(const std::vector<Value>& values, Branches& branches)
       b.values = values;
     else
       std::erase_if(*b.values, [&](Value known) { return !kept.contains(known); });
+    drop_unmatched(b);
+  });
+}
+
+/// Drops listed strings that do not match a pattern of the branch, so that fewer are compared with the whole goal.
+void Expander::drop_unmatched(Branch& branch) {
+  if (!branch.values) return;
+  std::erase_if(*branch.values, [&](Value value) {
+    return document_.is(value, Kind::kString) && std::ranges::any_of(branch.texts, [&](const Branch::Text& text) {
+      return !text.format && strings_.matches(text.text, false, document_.text(value)) == std::optional(text.negated);
+    });
   });
 }
 
@@ -453,7 +464,10 @@ void Expander::add_text(Value keyword, bool format, bool negated, Branches& bran
     if (negated) branches.clear();
     return;
   }
-  for (Branch& b : branches) b.texts.push_back({document_.text(keyword), keyword, format, negated});
+  each(branches, [&](Branch& b) {
+    b.texts.push_back({document_.text(keyword), keyword, format, negated});
+    drop_unmatched(b);
+  });
 }
 
 void Expander::pattern(Value, Value keyword, Branches& branches) { add_text(keyword, false, false, branches); }

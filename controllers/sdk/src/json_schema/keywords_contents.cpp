@@ -295,13 +295,16 @@ void Expander::some_property(Branch::Some some, Branches& branches) {
     if (left.size() > 1) {
       // of two that any value meets, the one that leaves fewer names implies the other
       const auto has_any_value = [&](const Branch::Some& one) {
-        return one.outside && one.outside->patterns.empty() && one.names.empty() && !one.pattern && simplify(one.values).empty();
+        return one.outside && one.outside->patterns.empty() && one.names.empty() && !one.pattern &&
+               simplify(one.values).empty();
       };
       if (!has_any_value(some)) return b.some.push_back(some);
       if (std::ranges::any_of(left, [&](std::string_view name) { return b.requires_name(name); })) return;
       for (const Branch::Some& one : b.some)
         if (has_any_value(one) && std::ranges::includes(left, left_by(one))) return;
-      std::erase_if(b.some, [&](const Branch::Some& one) { return has_any_value(one) && std::ranges::includes(left_by(one), left); });
+      std::erase_if(b.some, [&](const Branch::Some& one) {
+        return has_any_value(one) && std::ranges::includes(left_by(one), left);
+      });
       return b.some.push_back(some);
     }
     if (left.empty()) return void(b.types = 0);
