@@ -14,8 +14,8 @@ from functools import cache
 from tests.structure import ROOT, files, imported, modules, statements_in
 
 LIMITS = {
-    "files of Python": 356,
-    "lines of Python": 69_030,
+    "files of Python": 357,
+    "lines of Python": 69_195,
     "files of the SDK": 133,
     "files of Python under 60 lines": 62,
     "circles of files": 0,

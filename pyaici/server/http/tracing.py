@@ -82,7 +82,7 @@ def generation_span(model: str, controller: str | None, options: dict[str, Any])
     try:
         yield span
     except Exception as error:
-        _fail(span, str(getattr(error, "code", None) or type(error).__name__))
+        _mark_failed(span, str(getattr(error, "code", None) or type(error).__name__))
         raise
     finally:
         span.end()
@@ -101,7 +101,7 @@ def end_generation(span: Span, results: Sequence[GenerationResult]) -> None:
         span.set_attribute("aici.first_token_seconds", first)
     for result in results:
         if result.error is not None:
-            _fail(span, result.error.code)
+            _mark_failed(span, result.error.code)
 
 
 @contextmanager
@@ -122,10 +122,10 @@ def call_span(span: Span, name: str, code: str, seconds: float) -> None:
         start_time=end - int(seconds * 1e9),
     )
     if code:
-        _fail(called, code)
+        _mark_failed(called, code)
     called.end(end)
 
 
-def _fail(span: Span, code: str) -> None:
+def _mark_failed(span: Span, code: str) -> None:
     span.set_attribute("error.type", code)
     span.set_status(Status(StatusCode.ERROR))
