@@ -14,6 +14,7 @@ from aicirt.contract.modules import ControllerInfo
 from aicirt.system.terminal import show, show_json
 from pyaici.bundled import (
     LANGUAGES,
+    SCHEME,
     BundledController,
     bundled_grammars,
     check_tag,
@@ -155,7 +156,7 @@ def _add_upload(commands: Any) -> None:
     parser.add_argument(
         "file",
         metavar="CONTROLLER",
-        help="a .wasm file, a script (.py, .js, .mjs), its folder, the name of a bundled controller, or oci://...",
+        help="a .wasm file, a script (.py, .js, .mjs), the name of a bundled controller, or oci://...",
     )
     parser.add_argument(
         "--tag", metavar="NAME", action="append", default=[], help="give it this name; may be repeated"
@@ -167,7 +168,8 @@ def upload(arguments: argparse.Namespace) -> int:
     """Uploads and tags the controller, and prints the id of the module and its tags."""
     for name in arguments.tag:
         check_tag(name)
-    file = controller_here(arguments.file)
+    # a folder is none here: its module may be an older build
+    file = controller_here(arguments.file) if arguments.file.startswith(SCHEME) else arguments.file
     script = _script(file) if language_of(file) else None
     wasm = b"" if script else _module(file)
     with open_place(arguments) as place:

@@ -77,7 +77,7 @@ function answer(verb: u32, kind: u32, row: u32, length: u32): MidResult {
 }
 
 /** Ends the sequence. */
-export function stop(): MidResult {
+export function ended(): MidResult {
   return answer(STOP, 0, 0, 0);
 }
 

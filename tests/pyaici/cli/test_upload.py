@@ -264,7 +264,7 @@ def test_script_with_a_syntax_error_is_refused(
     monkeypatch.chdir(tmp_path)
     Path("wrong.py").write_text("async def main():\n    f(\n    if\n")
     assert main(["upload", "wrong.py", *place]) == 1
-    assert "wrong.py:3: SyntaxError" in capsys.readouterr().err
+    assert "wrong.py:2:6: SyntaxError: '(' was never closed" in capsys.readouterr().err
     assert main(["upload", "wrnog.py", *place]) == 1
     assert "did you mean wrong.py?" in capsys.readouterr().err
     Path("needs.py").write_text("WORD = arg['word']\nasync def main():\n    pass\n")

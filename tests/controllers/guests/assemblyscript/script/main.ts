@@ -65,7 +65,7 @@ export function aici_mid_process(): aici.MidResult {
   const what = words[1];
   const tokens = new StaticArray<u32>(words.length - 2);
   for (let i = 2; i < words.length; i++) tokens[i - 2] = number(words[i]);
-  if (what == "stop") return aici.stop();
+  if (what == "stop") return aici.ended();
   if (what == "look") return aici.look(tokens.length > 0 ? tokens[0] : 0);
   if (what == "follow") return aici.follow(tokens[0], -0.5);
   if (what == "expects") {
