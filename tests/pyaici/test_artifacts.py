@@ -25,7 +25,7 @@ from pyaici.artifacts import MAX_BYTES, ArtifactError, Reference
 from pyaici.bundled import find_controller
 from pyaici.cli.__main__ import main
 
-SCRIPT = 'from aici import *\n\nasync def main():\n    await fixed("It is ")\n    await gen(regex="[0-9]+")\n'
+SCRIPT = 'from aici import *\n\nasync def main():\n    await force("It is ")\n    await gen(regex="[0-9]+")\n'
 Answer = tuple[int, dict[str, str], bytes]
 #: the address of a registry, and a function that says what it answers to a path
 Liar = tuple[str, Callable[[Callable[[str], Answer]], None]]

@@ -332,7 +332,7 @@ def test_only_the_lesson_of_a_failed_attempt_stays(playground: Playground) -> No
 _DECISIONS = {
     ".py": (
         "from aici import arg\n"
-        "FOUND = ''.join(['01'[decided(list(votes), left)] for votes, left in argument])\n"
+        "FOUND = ''.join(['01'[decided(list(votes), left)] for votes, left in arg])\n"
         "async def main():\n    await force(FOUND)\n"
     ),
     ".js": (

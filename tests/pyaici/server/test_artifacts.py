@@ -18,7 +18,7 @@ from tests.pyaici.server.serving import Serving
 pytestmark = pytest.mark.skipif(
     shutil.which("docker-registry") is None, reason="no docker-registry: scripts/servers.sh fetches it"
 )
-SCRIPT = 'from aici import *\nasync def main():\n    await fixed("one of " + argument)\n'
+SCRIPT = 'from aici import *\nasync def main():\n    await force("one of " + arg)\n'
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests.pyaici.server.serving import Serving
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SCRIPT = (
-    'from aici import *\nasync def main():\n    await fixed(str(await call("secret_sum", [20001, 30002])))\n'
+    'from aici import *\nasync def main():\n    await force(str(await call("secret_sum", [20001, 30002])))\n'
 )
 
 

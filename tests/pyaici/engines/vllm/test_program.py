@@ -152,7 +152,7 @@ def test_a_recording_is_replayed_without_vllm(
     assert done.stdout.endswith("recorded: aici test script.py --transcript r.json\n")
     recording = json.loads(Path("r.json").read_text())
     first, second = recording["sequences"]
-    assert second["parent"] == 0 and (first["reason"], second["reason"]) == ("stop", "stop")
+    assert second["parent"] == 0 and (first["finish_reason"], second["finish_reason"]) == ("stop", "stop")
     assert first["log"].endswith(" [7]\n") and set(recording["variables"]) == {"said0", "said1"}
     assert [call["name"] for call in recording["calls"]] == ["half"]
     assert all(step["allowed"] for one in recording["sequences"] for step in one["steps"] if "sample" in step)
