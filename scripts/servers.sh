@@ -23,7 +23,7 @@ fetch_registry() {
     "$temporary/root/usr/bin/docker-registry" --version >/dev/null || return 1
     mv "$temporary/root/usr/bin" "$temporary/bin"
     mkdir -p "$home"
-    rm -rf "$home/bin"
+    rm -rf "${home:?}/bin"
     mv "$temporary/bin" "$home/bin"
 }
 

@@ -267,6 +267,8 @@ def test_help_of_every_command_has_examples() -> None:
             "tag",
             "untag",
             "remove",
+            "push",
+            "pull",
             "top",
             "doctor",
         )

@@ -312,7 +312,7 @@ def test_places_of_errors_are_found_in_messages(open_page: Open) -> None:
     ]:
         place = page.evaluate(
             "async ([message, text]) => {"
-            " const { findPlace } = await import('/playground/arg.js');"
+            " const { findPlace } = await import('/playground/argument.js');"
             " const { from, to } = findPlace(message, text);"
             " return text.slice(from, to); }",
             [message, text],
