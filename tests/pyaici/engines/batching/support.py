@@ -53,7 +53,7 @@ def make_model(config_class: str = "LlamaConfig", **settings: Any) -> Any:
 def script(body: str, language: str = "python") -> dict[str, Any]:
     """Returns the controller of a request: a script whose `main` has these lines."""
     if language == "javascript":
-        names = "distribution, fixed, gen, mix, receive, sample, send, stop"
+        names = "distribution, force, gen, mix, receive, sample, send, stop"
         source = f'import {{ {names} }} from "aici";\nexport async function main() {{{body}}}'
         return {"controller": "jsctrl", "arg": json.dumps({"script": source, "name": "script.js"})}
     lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
