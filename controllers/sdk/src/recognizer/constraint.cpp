@@ -24,7 +24,7 @@ void fail_stuck() {
 namespace {
 
 /// Limits of the kept answers, and of the bytes of the recognizer's states.
-constexpr std::size_t kMaxKept = 2048, kMaxStates = 1 << 20;
+constexpr std::size_t kMaxKept = 4096, kMaxStates = 1 << 20;
 
 }  // namespace
 
