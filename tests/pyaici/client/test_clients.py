@@ -45,7 +45,7 @@ def pair(one_worker: Daemon, new_player: Callable[[Runtime], Player]) -> Iterato
         {"tokens": None},
         {"backtrack": -(1 << 40)},
         {"logprob": "high"},
-        {"top": [(1, "high")]},
+        {"top_logprobs": [(1, "high")]},
     ],
 )
 def test_a_client_that_sends_an_invalid_step_loses_only_its_own_sequences(

@@ -176,11 +176,11 @@ def test_tekken_with_listed_special_tokens(tmp_path: Path) -> None:
 def test_broken_tekken_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tekken.json"
     path.write_text(json.dumps({"config": {"default_vocab_size": 5}, "vocab": []}))
-    with pytest.raises(VocabularyError, match="not a valid tekken file"):
+    with pytest.raises(VocabularyError, match="is not a valid tokenizer"):
         load_vocabulary(path)
     config = {"default_vocab_size": 5, "default_num_special_tokens": 1}
     path.write_text(json.dumps({"config": config, "vocab": []}))
-    with pytest.raises(VocabularyError, match=r"not a valid tekken file: KeyError.*pattern"):
+    with pytest.raises(VocabularyError, match=r"is not a valid tokenizer: KeyError.*pattern"):
         load_vocabulary(path)
 
 
