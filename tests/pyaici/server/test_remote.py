@@ -184,7 +184,7 @@ def test_forks_are_shown_with_their_texts_and_logs(aici: Aici, server: Serving) 
     assert status == 0
     usage = answer["usage"]
     assert f"{usage['sampled_tokens']} tokens sampled, {usage['forced_tokens']} forced, " in shown
-    assert f"{usage['backtracked_tokens']} removed, {len(answer['forks']) - 1} forks in" in shown
+    assert f"{usage['backtracked_tokens']} backtracked, {len(answer['forks']) - 1} forks in" in shown
     for fork in answer["forks"]:
         parent = "" if fork["parent"] is None else f", forked from #{fork['parent']}"
         assert f"#{fork['index']}{parent} (ended: {fork['finish_reason']})" in shown
