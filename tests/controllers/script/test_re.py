@@ -298,7 +298,7 @@ WRONG = [
 def test_invalid_patterns_fail_at_the_same_position_as_in_cpython(python: Scripts) -> None:
     body = """
 said = []
-for p in argument:
+for p in arg:
     try:
         re.compile(p)
         said.append("")
@@ -345,7 +345,7 @@ def test_no_pattern_is_catastrophic(python: Scripts, pattern: str) -> None:
     """Backtracking would take ages, or the square of the text."""
     body = """
 text = "a" * 50000 + "c"
-return re.match(argument, text) is None and re.fullmatch(argument, text) is None
+return re.match(arg, text) is None and re.fullmatch(arg, text) is None
 """
     assert run(python, body, pattern) is True  # within the limits of a step
 
