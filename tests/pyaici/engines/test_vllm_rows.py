@@ -110,7 +110,8 @@ def test_measured_values_equal_those_on_transformers(kind: str, temperature: flo
     assert found.logprob == pytest.approx(chosen.logprob, rel=1e-4)
     assert found.top_logprobs is not None and chosen.top is not None
     assert [token for token, _ in found.top_logprobs] == [token for token, _ in chosen.top]
-    assert [value for _, value in found.top_logprobs] == pytest.approx([value for _, value in chosen.top], rel=1e-4)
+    values = [value for _, value in found.top_logprobs]
+    assert values == pytest.approx([value for _, value in chosen.top], rel=1e-4)
     assert measure(answer, step.measured_masses()["b"], reported["b"], 1) == UNKNOWN
     assert measure(answer, None, None, 0) == UNKNOWN
 
