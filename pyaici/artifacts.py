@@ -48,7 +48,8 @@ _EMPTY = "application/vnd.oci.empty.v1+json"
 _TITLE = "org.opencontainers.image.title"
 #: suffixes of files by the type of their layer
 _SUFFIXES = {_WASM: ".wasm", **{f"{_SCRIPT}+{one.word}": one.suffixes[0] for one in LANGUAGES}}
-_HOSTS_HERE = ("localhost", "127.0.0.1", "[::1]")
+#: names of this machine, with which HTTP without TLS is allowed
+_HOSTS_HERE = ("localhost", "127.0.0.1", "::1")
 _REFERENCE = re.compile(
     r"(?P<registry>(?:[A-Za-z0-9.-]+|\[[0-9a-f:]+\])(?::[0-9]{1,5})?)/"
     r"(?P<name>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
@@ -94,7 +95,7 @@ class Reference:
     @property
     def plain(self) -> bool:
         """Says whether the registry is on this machine, where HTTP without TLS is allowed."""
-        return self.registry.rpartition(":")[0] in _HOSTS_HERE or self.registry in _HOSTS_HERE
+        return re.sub(r":\d+$", "", self.registry).strip("[]") in _HOSTS_HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +388,7 @@ class _Session(requests.Session):
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         parts = urlsplit(request.url or "")
-        if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        if parts.scheme != "https" and parts.hostname not in _HOSTS_HERE:
             raise ArtifactError(f"the registry sends requests to {parts.hostname} without TLS")
         return super().send(request, **options)
 

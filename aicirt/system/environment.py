@@ -14,14 +14,8 @@ _PASSED = frozenset(
     {
         *("PATH", "HOME", "TMPDIR", "TZ", "TZDIR", "LANG", "LANGUAGE", "VIRTUAL_ENV"),
         *("LD_LIBRARY_PATH", "LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX"),
-        *(
-            "XDG_CACHE_HOME",
-            "XDG_RUNTIME_DIR",
-            "AICI_STORE",
-            "AICI_SOCKET",
-            "AICI_LIMITS",
-            "AICI_SINGLE_USER",
-        ),
+        *("XDG_CACHE_HOME", "XDG_RUNTIME_DIR"),
+        *("AICI_STORE", "AICI_SOCKET", "AICI_LIMITS", "AICI_SINGLE_USER"),
     }
 )
 _PASSED_PREFIXES = ("LC_", "PYTHON")
