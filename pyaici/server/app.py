@@ -76,6 +76,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url=None,  # `operations.description` sends it
+        # `RequestIds` traces requests, also with versions of FastAPI that cannot, and knows their end
+        telemetry={"tracing": False, "logs": False},
         responses={
             "4XX": {"description": "the request is invalid or refused"},
             "5XX": {"description": "the server has failed or is busy"},

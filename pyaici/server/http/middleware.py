@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.registry import Collector
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
 from aicirt.system.logs import fields
@@ -195,7 +196,7 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with request_span(_method(scope), scope["headers"]) as span:
+        with request_span(_method(scope), Headers(scope=scope)) as span:
             await self._handle(scope, receive, send, span)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send, span: Span) -> None:

@@ -8,7 +8,7 @@ semantic conventions 1.37. Spans have no texts: neither prompts nor answers nor 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +50,11 @@ def exporting(wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
-def request_span(method: str, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[Span]:
+def request_span(method: str, headers: Mapping[str, str]) -> Iterator[Span]:
     """Traces an HTTP request, in the trace that its `traceparent` names. The span is the current one."""
-    sent = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
     attributes = {"http.request.method": method}
     with _tracer.start_as_current_span(
-        method, propagate.extract(sent), SpanKind.SERVER, attributes, record_exception=False
+        method, propagate.extract(headers), SpanKind.SERVER, attributes, record_exception=False
     ) as span:
         yield span
 

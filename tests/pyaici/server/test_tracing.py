@@ -113,10 +113,10 @@ def test_a_request_is_traced_from_its_caller_to_its_calls(server: Serving, recei
     assert request.parent_span_id.hex() == PARENT
     parents = {name: span.parent_span_id for name, span in spans.items()}
     assert parents["prepare"] == parents["execute_tool secret_sum"] == generation.span_id
-    known = {span.span_id: span for span in found}
-    for inner in (spans["queue"], generation):  # FastAPI has spans of its own between
-        while inner is not request:
-            inner = known[inner.parent_span_id]
+    assert parents["queue"] == generation.parent_span_id == request.span_id
+    # by name, since an exporter that got no answer in time sends again; FastAPI would add spans of its own
+    assert set(spans) == {request.name, "queue", generation.name, "prepare", "execute_tool secret_sum"}
+    assert len({span.span_id for span in found}) == len(spans)
     known = attributes(request)
     assert (known["http.route"], known["http.response.status_code"]) == ("/v1/run", 200)
     known = attributes(generation)
