@@ -18,6 +18,7 @@ from tests.distribution import build_wheel, copy_checkout
 from tests.durations import UNKNOWN, read_durations
 from tests.quick import Selection, select, vllm_exists
 from tests.shared_daemon import sharing
+from tests.thorough import is_left_out
 
 pytest_plugins = ["tests.recorder"]
 
@@ -83,9 +84,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     addressed = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if addressed:  # each process of pytest-xdist would name the test in another way
         raise pytest.UsageError(f"the id of a test has the address of an object: {addressed[0]}")
+    left_out = {item for item in items if is_left_out(item)}
+    config.hook.pytest_deselected(items=[*left_out])
     files: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        files[_relative(item.path, config)].append(item)
+        if item not in left_out:
+            files[_relative(item.path, config)].append(item)
     if (selected := _selected(config)) is not None:
         left = []
         for name, tests in files.items():

@@ -136,7 +136,7 @@ def expected(durations: dict[str, Duration], paths: Sequence[Path] = ()) -> dict
 def _is_usual(path: Path) -> bool:
     """Tells whether a file runs if nobody names it, without `--thorough`: see CONTRIBUTING.md."""
     marks = re.search(r"^pytestmark = .*$", path.read_text(), re.MULTILINE) if path.is_file() else None
-    return marks is None or "any_worker" not in marks[0]
+    return marks is None or re.search(r"mark\.(any_worker|thorough)\b", marks[0]) is None
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def thorough() -> bool:
     """Tells whether tests run in their long form."""
     return os.environ.get("AICI_THOROUGH") == "1"
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    """Tells whether a test is for the long form alone. A file that is named on the command line runs whole."""
+    return not thorough() and item.get_closest_marker("thorough") is not None and not is_named(item)
+
+
+def is_named(item: pytest.Item) -> bool:
+    """Tells whether the command line names the test's file."""
+    return item.path.name in {argument.partition("::")[0].rpartition("/")[2] for argument in item.config.args}
 
 
 def cases(short: int, long: int) -> int:

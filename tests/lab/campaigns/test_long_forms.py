@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from lab.campaigns.__main__ import campaigns, main
-from tests.thorough import thorough
 
 #: options of each campaign, for some minutes. `vllm` needs another environment, and
 #: tests/controllers/exactness has the cases of `exactness`
@@ -27,7 +26,7 @@ def test_every_campaign_has_a_long_form() -> None:
     assert {*LONG, "exactness", "vllm"} == campaigns().keys()
 
 
-@pytest.mark.skipif(not thorough(), reason="a long form: scripts/test.sh --thorough")
+@pytest.mark.thorough
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", LONG)
 def test_long_form_has_no_failures(name: str, tmp_path: Path) -> None:

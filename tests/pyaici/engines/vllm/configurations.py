@@ -20,6 +20,7 @@ from lab.vllm.simulated.model import make_tiny_model
 from pyaici.models import default_model_path
 from tests.pyaici.engines.vllm.cache_models import KINDS, make_cache_model
 from tests.pyaici.engines.vllm.random_model import make_random_model
+from tests.thorough import is_named
 from tests.thorough import thorough as is_thorough
 
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
@@ -191,8 +192,7 @@ def is_run(item: pytest.Item) -> bool:
     if is_thorough():
         return True
     # --quick runs no simulated worker
-    named = {arg.partition("::")[0].rpartition("/")[2] for arg in item.config.args}
-    chosen = item.config.getoption("quick") or item.path.name in named
+    chosen = item.config.getoption("quick") or is_named(item)
     return name not in SIMULATED_ONLY and (chosen or item.get_closest_marker("any_worker") is None)
 
 
