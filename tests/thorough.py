@@ -15,7 +15,7 @@ def thorough() -> bool:
 
 
 def is_left_out(item: pytest.Item) -> bool:
-    """Tells whether a test is for the long form alone. A file that is named on the command line runs whole."""
+    """Tells whether a test is for the long form alone. A file that the command line names runs whole."""
     return not thorough() and item.get_closest_marker("thorough") is not None and not is_named(item)
 
 
