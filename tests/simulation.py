@@ -36,9 +36,8 @@ import wasmtime
 
 from aicirt.contract.modules import ControllerInfo
 from aicirt.ipc import segment
-from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket, frame
-from aicirt.ipc.ring import Ring
+from aicirt.ipc.ring import Doorbell, Ring
 from aicirt.modules import compiler, store
 from aicirt.modules.compile import CompileLimits
 from aicirt.settings import Limits, WorkerConfig

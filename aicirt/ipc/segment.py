@@ -8,8 +8,7 @@ import mmap
 from dataclasses import dataclass
 
 from aicirt.contract.errors import ProtocolError, SpaceError
-from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.ring import HEADER_BYTES, Ring
+from aicirt.ipc.ring import HEADER_BYTES, Doorbell, Ring
 from aicirt.system.files import Descriptor, create_shared, map_shared
 from aicirt.system.shortage import describe
 

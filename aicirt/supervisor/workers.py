@@ -22,8 +22,8 @@ from aicirt.contract.errors import (
     counted,
 )
 from aicirt.contract.messages import Call
-from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
+from aicirt.ipc.ring import Doorbell
 from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS, WorkerConfig
 from aicirt.supervisor.load import Load
 from aicirt.supervisor.replies import check_error, check_value

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aicirt.contract.errors import AiciError, ProtocolError
 from aicirt.contract.messages import LINK_NUMBERS, NOTICE, WOKEN, Notice, Woken, decode, encode
-from aicirt.ipc.doorbell import current_cpu
-from aicirt.ipc.ring import Ring
+from aicirt.ipc.ring import Ring, current_cpu
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.worker.results import RowPool, RowWriter
 

@@ -38,8 +38,8 @@ from aicirt.contract.messages import (
     Started,
     StepRequest,
 )
-from aicirt.ipc.doorbell import SAMPLING_SECONDS, CpuPlacement, Doorbell, spin
 from aicirt.ipc.frames import FrameSocket
+from aicirt.ipc.ring import SAMPLING_SECONDS, CpuPlacement, Doorbell, spin
 from aicirt.settings import IDLE_WAIT_SECONDS, MAX_SPARES, RequestLimits, WorkerSettings
 from aicirt.system.logs import fields
 from aicirt.system.shortage import describe

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from aicirt import sandbox
 from aicirt.contract.errors import AiciError
-from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
+from aicirt.ipc.ring import Doorbell
 from aicirt.settings import WorkerConfig
 from aicirt.system import logs
 from aicirt.system.resources import BACKGROUND_NICE, WORKER_NICE, give_way, take_short_turns

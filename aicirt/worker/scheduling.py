@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from aicirt.contract.errors import AiciError, RuntimeFailure
-from aicirt.ipc.doorbell import Doorbell, current_cpu
+from aicirt.ipc.ring import Doorbell, current_cpu
 from aicirt.settings import IDLE_WAIT_SECONDS, TICK_MS
 from aicirt.wasm.fiber import Fiber
 

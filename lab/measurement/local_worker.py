@@ -28,8 +28,8 @@ from aicirt.contract.messages import (
     decode,
     encode,
 )
-from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
+from aicirt.ipc.ring import Doorbell
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import WorkerConfig
 from aicirt.system.files import sealed_bytes

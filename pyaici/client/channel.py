@@ -43,8 +43,8 @@ from aicirt.contract.messages import (
     Start,
     encode,
 )
-from aicirt.ipc.doorbell import ANSWER_SECONDS, SAMPLING_SECONDS, Doorbell, current_cpu, spin
 from aicirt.ipc.frames import FrameSocket
+from aicirt.ipc.ring import ANSWER_SECONDS, SAMPLING_SECONDS, Doorbell, current_cpu, spin
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import PEER_CHECK_SECONDS
 from aicirt.system.files import Descriptor

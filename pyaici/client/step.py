@@ -24,7 +24,7 @@ from aicirt.contract.messages import (
     Due,
     Free,
 )
-from aicirt.ipc.doorbell import CRITICAL_SECONDS
+from aicirt.ipc.ring import CRITICAL_SECONDS
 from aicirt.settings import PEER_CHECK_SECONDS
 from pyaici.client.channel import Patience
 from pyaici.client.results import (

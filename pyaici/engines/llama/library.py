@@ -190,13 +190,19 @@ class Library:
     def explained(self) -> Iterator[list[str]]:
         """Yields a list that has, after the `with` body, the library's warnings and errors in it."""
         self.log_set(self._log, None)  # another object for the same library may have set its own
-        messages = self._of_thread()
-        messages.clear()
+        self.reasons()
         found: list[str] = []
         try:
             yield found
         finally:
-            found += [message for message in messages if message.strip(". \n")]
+            found += self.reasons()
+
+    def reasons(self) -> list[str]:
+        """Returns the library's last warnings and errors in this thread, and forgets them."""
+        messages = self._of_thread()
+        found = [message for message in messages if message.strip(". \n")]
+        messages.clear()
+        return found
 
 
 def _remedy(error: str) -> str:

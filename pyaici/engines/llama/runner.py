@@ -131,10 +131,10 @@ class LlamaRunner:
         self._position[:count] = positions
         self._sequences[:count] = np.add.outer(sequences, self.cache.copies)
         self._wanted[:count] = wanted
-        with self._library.explained() as reasons:
-            code = self._library.decode(self._context, self._batch)
+        code = self._library.decode(self._context, self._batch)
         if code:
-            raise RuntimeError(f"llama_decode returned {code}: {'; '.join(reasons) or 'no reason given'}")
+            reason = "; ".join(self._library.reasons()) or "no reason given"
+            raise RuntimeError(f"llama_decode returned {code}: {reason}")
         number = int(wanted.sum())
         if not number:
             return np.empty((0, self.num_logits), np.float32)

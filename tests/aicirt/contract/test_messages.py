@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from aicirt.contract.errors import ArgumentError, ProtocolError, error_from_wire
 from aicirt.contract.messages import Call, Splice, decode, encode
-from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
+from aicirt.ipc.ring import Doorbell
 from lab.system.processes import open_files
 from lab.system.waiting import PATIENCE
 from pyaici.client.channel import Peer

@@ -14,8 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.ring import HEADER_BYTES, Ring
+from aicirt.ipc.ring import HEADER_BYTES, Doorbell, Ring
 
 
 class StuckError(AssertionError):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.ipc.doorbell import CpuPlacement, current_cpu
+from aicirt.ipc.ring import CpuPlacement, current_cpu
 from aicirt.system.resources import take_short_turns
 
 #: whether the kernel shows requested slices: kernels before 6.12 ignore requests, some builds lack the file

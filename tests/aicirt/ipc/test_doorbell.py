@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.errors import ProtocolError
-from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.ring import Doorbell
 from lab import ROOT
 from lab.campaigns.short_supply import jumping_clock
 from lab.system.waiting import PATIENCE
 
 WAITS = """
 import time
-from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.ring import Doorbell
 readings = [time.time() for _ in range(4)]
 assert max(readings) - min(readings) > 3000, "the clock must jump"
 bell = Doorbell.create()

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from aicirt.contract.errors import ProtocolError
-from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.ring import Ring
+from aicirt.ipc.ring import Doorbell, Ring
 from aicirt.ipc.segment import Layout
 from aicirt.worker.results import RowPool
 from tests.aicirt.ipc.interleavings import Run, SharedArray, StuckError, explore, shared_bell, shared_ring

@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from aicirt.ipc import doorbell as module
-from aicirt.ipc.doorbell import spin
-from aicirt.ipc.ring import HEADER_BYTES, Ring
+from aicirt.ipc import ring as module
+from aicirt.ipc.ring import HEADER_BYTES, Ring, spin
 from lab.system.waiting import PATIENCE
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aicirt import sandbox
-from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.ring import Doorbell
 from aicirt.sandbox import kernel
 from aicirt.sandbox.seccomp import NUMBERS
 

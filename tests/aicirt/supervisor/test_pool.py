@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aicirt.contract.errors import RuntimeFailure, SpaceError, WorkerDiedError
-from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.ring import Doorbell
 from aicirt.settings import WorkerConfig
 from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.pool import SLOW_SECONDS, WorkerPool

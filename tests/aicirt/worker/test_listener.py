@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.ring import Doorbell
 from aicirt.wasm import Export, Fiber, Instance, Linker, Program, Ticker, WasmEngine, host_functions
 from aicirt.worker.scheduling import Listener
 from lab.runners.wat import CALLS, controller

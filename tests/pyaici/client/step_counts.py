@@ -31,9 +31,8 @@ from unittest.mock import patch
 
 from aicirt.contract.abi import Verb
 from aicirt.contract.messages import Reply, StepInput
-from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
-from aicirt.ipc.ring import Ring
+from aicirt.ipc.ring import Doorbell, Ring
 from aicirt.ipc.segment import Layout
 from aicirt.wasm import Export, fiber, host, raw
 from aicirt.wasm.memory import Reaper

@@ -34,8 +34,8 @@ from aicirt.contract.messages import (
     Woken,
     encode,
 )
-from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
+from aicirt.ipc.ring import Doorbell
 from aicirt.ipc.segment import Layout
 from pyaici.client import step as steps
 from pyaici.client.control import WorkerAddress
