@@ -23,9 +23,9 @@ from aicirt.system import logs
 from aicirt.system.files import private_directory
 from aicirt.system.logs import fields
 from aicirt.system.pace import pace
+from aicirt.system.processes import User
 from aicirt.system.resources import default_worker_count
 from aicirt.system.terminal import BriefParser, ended_by, parse_arguments, run_command
-from aicirt.system.user import User
 
 _log = logging.getLogger("aicirt")
 _EPILOG = """\

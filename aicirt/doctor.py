@@ -24,12 +24,11 @@ from aicirt.contract.errors import RuntimeFailure, SpaceError, counted
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.modules.store import MOVE, default_directory
 from aicirt.settings import MIN_WORKER_MEMORY, WorkerSettings, share_memory
-from aicirt.system.environment import child_environment
 from aicirt.system.files import private_directory
 from aicirt.system.pace import pace
+from aicirt.system.processes import CURE, User, child_environment
 from aicirt.system.resources import cgroup_quota, default_worker_count, free_bytes, usable_cpus
 from aicirt.system.silence import finish
-from aicirt.system.user import CURE, User
 
 #: vocabulary and rows of a typical engine, for which shared memory must suffice
 _SEGMENT = Layout(131_072, num_rows=512, num_dense=4)

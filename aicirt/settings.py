@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from aicirt.system.user import User
+from aicirt.system.processes import User
 
 
 def limit(default: float, unit: str, beyond: str) -> Any:

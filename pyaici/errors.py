@@ -40,7 +40,7 @@ from aicirt.contract.errors import (
     VocabularyError,
     WorkerDiedError,
 )
-from pyaici.models.errors import ModelError
+from pyaici.models.store import ModelError
 
 __all__ = [
     "AiciError",

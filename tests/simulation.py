@@ -41,11 +41,10 @@ from aicirt.ipc.ring import Doorbell, Ring
 from aicirt.modules import compiler, store
 from aicirt.modules.compile import CompileLimits
 from aicirt.settings import Limits, WorkerConfig
-from aicirt.supervisor import load, server, vocabularies, workers
+from aicirt.supervisor import server, vocabularies, workers
 from aicirt.system import silence
-from aicirt.system.child import Start
 from aicirt.system.files import Descriptor
-from aicirt.system.user import User
+from aicirt.system.processes import Start, User
 from aicirt.wasm import engine as wasm_engine
 from aicirt.wasm import fiber, host, raw
 from aicirt.wasm.engine import WasmEngine
@@ -120,7 +119,7 @@ class World:
 
     def _replaced(self) -> Iterator[tuple[Any, str, Any]]:
         """Yields what the world replaces: (module, name, value)."""
-        clocked = (load, server, vocabularies, silence, wasm_engine, fiber, host, loop, memory)
+        clocked = (server, vocabularies, workers, silence, wasm_engine, fiber, host, loop, memory)
         for module in (*clocked, scheduling, steps, templates, channel, control, client_step):
             yield module, "time", self.time
         for module in self._modules:

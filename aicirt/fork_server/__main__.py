@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from aicirt import sandbox
 from aicirt.modules import compiler
-from aicirt.system.environment import set_title
+from aicirt.system.processes import set_title
 from aicirt.worker import process as worker
 
 #: by name: a function that runs the program with arguments and returns the exit status

@@ -17,12 +17,10 @@ from types import TracebackType
 from aicirt.contract.errors import CompileLimitError, ProtocolError, RuntimeFailure, error_from_wire
 from aicirt.contract.modules import ControllerInfo
 from aicirt.settings import Limits
-from aicirt.system.child import Child, Start
-from aicirt.system.environment import child_environment
 from aicirt.system.files import Descriptor
 from aicirt.system.pace import pace
+from aicirt.system.processes import Child, Start, User, child_environment
 from aicirt.system.silence import LOOK_SECONDS, Silence
-from aicirt.system.user import User
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from aicirt.contract.errors import AiciError, CompileLimitError, RuntimeFailure
 from aicirt.contract.modules import DESCRIBED_NAMES, ControllerInfo, described_names
 from aicirt.modules.compile import CompileLimits
 from aicirt.settings import Limits
+from aicirt.system.processes import become
 from aicirt.system.resources import BACKGROUND_NICE, give_way
 from aicirt.system.shortage import describe
-from aicirt.system.user import become
 from aicirt.wasm.engine import WasmEngine
 from aicirt.wasm.module.check import ModuleReport, check
 from aicirt.wasm.program import compile_module, serialize

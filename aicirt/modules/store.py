@@ -21,7 +21,6 @@ from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_c
 from aicirt.modules.files import ModuleFiles, ScriptNote
 from aicirt.modules.ownership import Ownership
 from aicirt.settings import LIST_PAGE, LIST_PAGE_BYTES, MAX_DESCRIPTION, Limits
-from aicirt.system.child import Start
 from aicirt.system.files import (
     cache_folder,
     is_private_file,
@@ -31,9 +30,9 @@ from aicirt.system.files import (
     read_regular,
     write_whole,
 )
+from aicirt.system.processes import Start, User
 from aicirt.system.shortage import describe, is_shortage
 from aicirt.system.threads import Result, in_thread
-from aicirt.system.user import User
 from aicirt.wasm.engine import code_key
 from aicirt.wasm.module.check import CHECKED
 from aicirt.wasm.module.rewrite import REWRITER_VERSION

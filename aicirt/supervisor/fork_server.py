@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.settings import START_SECONDS
-from aicirt.system.child import Child, adopt_orphans
-from aicirt.system.environment import child_environment
 from aicirt.system.files import Descriptor
+from aicirt.system.processes import Child, adopt_orphans, child_environment
 from aicirt.system.silence import LOOK_SECONDS, Silence
 
 _log = logging.getLogger("aicirt.supervisor")
@@ -51,7 +50,7 @@ class ForkServer:
         return self._current.pid if self._current else 0
 
     async def start(self, program: str, arguments: Sequence[str], files: Sequence[int], first: int) -> Child:
-        """Starts a program (`aicirt.system.child.Start`). If cancelled, ends it once it has started."""
+        """Starts a program (`aicirt.system.processes.Start`). If cancelled, ends it once it has started."""
         copies = [Descriptor(os.dup(fd)) for fd in files]  # the caller may be cancelled, and close its own
         task = asyncio.get_running_loop().create_task(self._start(program, arguments, copies, first))
         try:

@@ -11,8 +11,8 @@ from typing import Any
 from aicirt.contract.errors import RuntimeFailure, SpaceError, WorkerDiedError
 from aicirt.settings import RESPAWN_MAX_SECONDS, RESPAWN_SECONDS, WorkerConfig
 from aicirt.supervisor.workers import BUILDER, WorkerProcess
-from aicirt.system.child import Start
 from aicirt.system.logs import fields
+from aicirt.system.processes import Start
 
 _log = logging.getLogger("aicirt.supervisor")
 

@@ -159,7 +159,7 @@ class Controls:
         return self._worker.profiles.take_found()
 
     def _listen_to_calls(self, number: int, _: dict[str, Any], __: list[int]) -> object:
-        """Replies as soon as there is news of calls (`aicirt.worker.calls`)."""
+        """Replies as soon as there is news of calls (`aicirt.worker.waits`)."""
         self._worker.calls.listener = lambda news: self._reply(Reply(number, None, news))
         return _LATER
 

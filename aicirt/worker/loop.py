@@ -46,7 +46,6 @@ from aicirt.system.shortage import describe
 from aicirt.wasm.engine import WasmEngine
 from aicirt.wasm.fiber import Fiber, Ticker
 from aicirt.wasm.host import GuestExit
-from aicirt.worker.calls import CallDesk
 from aicirt.worker.client import Client
 from aicirt.worker.hostapi import GuestContext, LoadedVocabulary, warn
 from aicirt.worker.memory import GuestMemory
@@ -56,7 +55,7 @@ from aicirt.worker.scheduling import Agenda, Listener, Meter, Work
 from aicirt.worker.sequence import Sequence
 from aicirt.worker.steps import Resources, StepWork
 from aicirt.worker.templates import Templates
-from aicirt.worker.waits import Waits
+from aicirt.worker.waits import CallDesk, Waits
 
 _log = logging.getLogger("aicirt.worker")
 #: new objects after which garbage is collected: between rounds, not at Python's own thresholds

@@ -16,8 +16,7 @@ from aicirt.contract.errors import (
     VariableLimitError,
 )
 from aicirt.settings import RequestLimits, WorkerSettings
-from aicirt.worker.calls import CallDesk, RequestCalls
-from aicirt.worker.waits import Waiter, Waits
+from aicirt.worker.waits import CallDesk, RequestCalls, Waiter, Waits
 
 #: requests' variables with unreported writes, in the order of their first unreported write
 Written = dict["Variables", None]

@@ -14,9 +14,9 @@ from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.ring import Doorbell
 from aicirt.settings import WorkerConfig
 from aicirt.system import logs
+from aicirt.system.processes import become
 from aicirt.system.resources import BACKGROUND_NICE, WORKER_NICE, give_way, take_short_turns
 from aicirt.system.shortage import describe
-from aicirt.system.user import become
 from aicirt.wasm.engine import WasmEngine
 from aicirt.wasm.fiber import Ticker
 from aicirt.wasm.host import Linker

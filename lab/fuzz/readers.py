@@ -332,10 +332,9 @@ def messages() -> Reader:
     """Reads bodies of the messages API, and answers that may have tool calls."""
     from pyaici.server.answers.known_formats import AI00
     from pyaici.server.answers.plan import AnswerPlan, Marks, Start
-    from pyaici.server.apis.messages.errors import MessagesError
     from pyaici.server.apis.messages.plan import plan
     from pyaici.server.apis.messages.prompt import ai00_prompt, chat_prompt
-    from pyaici.server.apis.messages.requests import parse_request
+    from pyaici.server.apis.messages.requests import MessagesError, parse_request
     from pyaici.server.http.errors import ApiError
 
     def read(data: bytes) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 
 from aicirt.contract.errors import RuntimeFailure, RuntimeTimeoutError
 from aicirt.settings import CLOSE_SECONDS, START_SECONDS
-from aicirt.system.environment import child_environment
 from aicirt.system.files import Closing
+from aicirt.system.processes import child_environment
 from aicirt.system.shortage import describe
 from aicirt.system.silence import LOOK_SECONDS, Silence
 

@@ -17,8 +17,7 @@ from pyaici.cpc.samplers import (
     sample_pcas,
 )
 from pyaici.cpc.session import Session, heal_context
-from pyaici.cpc.tree import Cover, CoverTree, DeadPrefixError, Distributions, Model
-from pyaici.cpc.trie import Compatible, TokenTrie
+from pyaici.cpc.tree import Compatible, Cover, CoverTree, DeadPrefixError, Distributions, Model, TokenTrie
 
 __all__ = [
     "Certificate",

@@ -10,8 +10,7 @@ from pyaici.cpc.tree import CoverTree, Distributions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyaici.cpc.tree import Model
-    from pyaici.cpc.trie import TokenTrie
+    from pyaici.cpc.tree import Model, TokenTrie
 
 #: About 340 distributions over 49 152 tokens: the histories of a line that is being typed.
 MAX_BYTES = 128 << 20

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from aicirt.system.environment import child_environment
+from aicirt.system.processes import child_environment
 
 if TYPE_CHECKING:
     from pyaici.engines.engine import Prompt

@@ -11,9 +11,8 @@
 from __future__ import annotations
 
 from pyaici.evaluation.experiment import Example, Outcome, Variant, evaluate, read_examples
-from pyaici.evaluation.metrics import Metric, find_metric
+from pyaici.evaluation.metrics import Estimate, Metric, difference, find_metric, mean
 from pyaici.evaluation.report import Report
-from pyaici.evaluation.statistics import Estimate, difference, mean
 
 __all__ = [
     "Estimate",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyaici.evaluation.experiment import TIMES, Outcome
-from pyaici.evaluation.statistics import Estimate, by_row, difference, mean
+from pyaici.evaluation.metrics import Estimate, by_row, difference, mean
 
 if TYPE_CHECKING:
     from rich.table import Table

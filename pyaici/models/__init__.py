@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from pyaici.models.default import DTYPES, default_gguf_path, default_model_path
-from pyaici.models.errors import ModelError
+from pyaici.models.store import ModelError
 
 __all__ = ["DTYPES", "ModelError", "default_gguf_path", "default_model_path"]

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from pyaici.models.default import DTYPES, default_gguf_path, default_model_path
-from pyaici.models.errors import ModelError
+from pyaici.models.store import ModelError
 
 
 def main() -> int:

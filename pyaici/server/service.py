@@ -24,8 +24,8 @@ from pyaici.server.http.errors import bad_request, from_aici
 from pyaici.server.http.tracing import end_generation, generation_span, part_of
 from pyaici.server.scheduling.engine_thread import EngineThread
 from pyaici.server.scheduling.queues import FairTurns, Parking, WaitingLimits
-from pyaici.server.scheduling.reading import Reading
 from pyaici.server.scheduling.streams import Backlog
+from pyaici.server.scheduling.threads import Reading
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

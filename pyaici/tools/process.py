@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.contract.errors import AiciError
-from aicirt.system.environment import child_environment
 from aicirt.system.files import Closing
+from aicirt.system.processes import child_environment
 from pyaici.toolchain.sdk import install_command
 from pyaici.tools.settings import START_SECONDS, OfferedTools, ToolSettings, check, server_environment
 

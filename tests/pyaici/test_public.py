@@ -42,7 +42,7 @@ def test_all_errors_are_public() -> None:
     ours = {
         kind.__name__
         for kind in found
-        if kind.__module__ in ("aicirt.contract.errors", "pyaici.models.errors")
+        if kind.__module__ in ("aicirt.contract.errors", "pyaici.models.store")
     }
     assert ours == set(pyaici.errors.__all__)
 

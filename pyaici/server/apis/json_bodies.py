@@ -19,7 +19,7 @@ from pyaici.server.http.sse import while_connected
 if TYPE_CHECKING:
     from fastapi._compat import ModelField
 
-    from pyaici.server.scheduling.reading import Reading
+    from pyaici.server.scheduling.threads import Reading
 
 
 Result = TypeVar("Result")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from aicirt.contract.errors import AiciError
+from pyaici.server.http.access import is_loopback
 from pyaici.server.http.connections import Connections, protocol_of
-from pyaici.server.http.origins import is_loopback
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -19,7 +19,7 @@ from wasmtime import wat2wasm
 from aicirt.contract.errors import AiciError
 from aicirt.sandbox import BUILDER, COMPILER, WORKER, Profile, kernel, landlock
 from aicirt.sandbox.enter import enter_namespaces
-from aicirt.system.environment import child_environment
+from aicirt.system.processes import child_environment
 from lab.system.processes import command_line, family
 from lab.system.waiting import PATIENCE
 from pyaici.client.daemon import Daemon

@@ -26,7 +26,7 @@ from aicirt.settings import WorkerConfig
 from aicirt.supervisor import fork_server
 from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.pool import WorkerPool
-from aicirt.system.child import Child
+from aicirt.system.processes import Child
 from lab.system.processes import command_line, family, left_behind
 from tests.aicirt.supervisor.probe import NAME
 

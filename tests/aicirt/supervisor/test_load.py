@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.supervisor.load import Load
+from aicirt.supervisor.workers import Load
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from aicirt.settings import WorkerConfig
 from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.pool import SLOW_SECONDS, WorkerPool
 from aicirt.supervisor.workers import WorkerProcess
-from aicirt.system.child import Child, Start
+from aicirt.system.processes import Child, Start
 from lab.system.processes import family, open_files
 
 

@@ -19,7 +19,7 @@ from aicirt.ipc.frames import FrameSocket, frame
 from aicirt.settings import MAX_FOUND_BYTES, MAX_PROFILES, WorkerConfig
 from aicirt.supervisor.replies import check_error, check_value
 from aicirt.supervisor.workers import WorkerProcess
-from aicirt.system.child import Child
+from aicirt.system.processes import Child
 from lab.system.waiting import PATIENCE
 
 PING: dict[str, Any] = {

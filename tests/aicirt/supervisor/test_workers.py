@@ -18,7 +18,7 @@ from aicirt.supervisor.fork_server import ForkServer
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.workers import WorkerProcess
 from aicirt.system import silence
-from aicirt.system.child import Child
+from aicirt.system.processes import Child
 from aicirt.system.silence import Progress
 from lab.system.processes import starved
 from lab.system.waiting import PATIENCE

@@ -11,9 +11,8 @@ from aicirt.contract.abi import CALL_RESULT
 from aicirt.contract.errors import AiciError, CallLimitError, OwnerLimitError
 from aicirt.settings import RequestLimits
 from aicirt.worker import waits
-from aicirt.worker.calls import CallDesk, RequestCalls
 from aicirt.worker.owners import RequestState
-from aicirt.worker.waits import Condition, Waiting, Waits
+from aicirt.worker.waits import CallDesk, Condition, RequestCalls, Waiting, Waits
 
 NAMES = [b"a", b"b", CALL_RESULT + b"1", CALL_RESULT + b"2"]
 

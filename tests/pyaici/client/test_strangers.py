@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.errors import ForeignDaemonError
-from aicirt.system.environment import child_environment
+from aicirt.system.processes import child_environment
 from lab.system.waiting import wait_until
 from pyaici.client.runtime import Runtime
 from tests.stranger import STRANGER, as_stranger, let_through, needs_root, start_as_stranger, wait_for

@@ -22,8 +22,7 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, CompileLimitError, RuntimeFailure
 from aicirt.contract.messages import StepInput
 from aicirt.modules import CompileLimits, compile_in_child_async
-from aicirt.system.environment import child_environment
-from aicirt.system.user import User
+from aicirt.system.processes import User, child_environment
 from lab.system.processes import family, left_behind
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
@@ -191,7 +190,7 @@ def test_a_process_that_may_not_switch_users_gets_an_error_with_advice(tmp_path:
     script = f"""
 import os, sys
 from aicirt.contract.errors import RuntimeFailure
-from aicirt.system.user import User, become
+from aicirt.system.processes import User, become
 if os.geteuid() == 0:
     become({NOBODY.pw_uid}, {NOBODY.pw_gid})
     try:

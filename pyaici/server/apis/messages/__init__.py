@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pyaici.server.apis.messages.errors import MessagesError
 from pyaici.server.apis.messages.plan import Plan, PromptFormat, plan
-from pyaici.server.apis.messages.requests import MessagesRequest, parse_request
+from pyaici.server.apis.messages.requests import MessagesError, MessagesRequest, parse_request
 from pyaici.server.apis.messages.responses import Answer, Usage, fold
 
 __all__ = [

@@ -13,9 +13,8 @@ from pyaici.server.answers.grammar import Grammar, answer_grammar
 from pyaici.server.answers.kbnf import Source
 from pyaici.server.answers.known_formats import AI00
 from pyaici.server.answers.plan import THINK, AnswerPlan, Ends, Marks, Start
-from pyaici.server.apis.messages.errors import MessagesError, invalid
 from pyaici.server.apis.messages.kbnf import seed_grammar, thinking_first
-from pyaici.server.apis.messages.requests import END_OF_ANSWER, Level, MessagesRequest
+from pyaici.server.apis.messages.requests import END_OF_ANSWER, Level, MessagesError, MessagesRequest, invalid
 
 #: "ai00": for models that are trained on its markers, and for those without a chat template. "template": for
 #: all others, by their own chat template.

@@ -13,9 +13,8 @@ from pyaici.engines.engine import FinishReason
 from pyaici.server.answers.calls import Call
 from pyaici.server.answers.reader import Event, Text
 from pyaici.server.answers.stops import Stop
-from pyaici.server.apis.messages.errors import MessagesError
 from pyaici.server.apis.messages.plan import Plan
-from pyaici.server.apis.messages.requests import END_OF_ANSWER
+from pyaici.server.apis.messages.requests import END_OF_ANSWER, MessagesError
 
 #: an event of the stream; its member `type` is the event's name
 ServerEvent = dict[str, Any]

@@ -23,10 +23,16 @@ from pyaici.server.answers.thinking import (
 )
 from pyaici.server.apis.answers import ignored_header, respond
 from pyaici.server.apis.json_bodies import parse_body, parse_json_body
-from pyaici.server.apis.messages.errors import STATUS, Kind, MessagesError
 from pyaici.server.apis.messages.plan import Plan, PromptFormat, level_of, plan
 from pyaici.server.apis.messages.prompt import ai00_prompt, chat_prompt
-from pyaici.server.apis.messages.requests import MessagesRequest, ThinkingEnabled, parse_request
+from pyaici.server.apis.messages.requests import (
+    STATUS,
+    Kind,
+    MessagesError,
+    MessagesRequest,
+    ThinkingEnabled,
+    parse_request,
+)
 from pyaici.server.apis.messages.responses import Answer, ServerEvent, Usage
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import ApiError, bad_request

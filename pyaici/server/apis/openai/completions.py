@@ -19,8 +19,7 @@ from pyaici.server.apis.answers import in_pieces, respond
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.choices import Usage, answer_head, copies, ended, side_by_side
 from pyaici.server.apis.openai.constraints import constraint
-from pyaici.server.apis.openai.logprobs import completion_columns, completion_logprobs
-from pyaici.server.apis.openai.prompt_scores import PromptScores
+from pyaici.server.apis.openai.logprobs import PromptScores, completion_columns, completion_logprobs
 from pyaici.server.apis.openai.requests import CompletionRequest
 from pyaici.server.apis.sampling import sampling
 from pyaici.server.http.access import Runner

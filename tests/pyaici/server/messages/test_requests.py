@@ -11,9 +11,8 @@ from anthropic.types import message_create_params
 from anthropic.types.beta import message_create_params as beta_message_create_params
 
 from pyaici.server.apis.messages import MessagesError, parse_request
-from pyaici.server.apis.messages.errors import STATUS
 from pyaici.server.apis.messages.plan import level_of
-from pyaici.server.apis.messages.requests import _REFUSED, MessagesRequest
+from pyaici.server.apis.messages.requests import _REFUSED, STATUS, MessagesRequest
 from pyaici.server.apis.sampling import SamplingFields
 from tests.pyaici.server.messages.bodies import (
     EXAMPLE,
