@@ -157,7 +157,7 @@ MATRIX = {
     "pyaici.server.serve": (
         "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.server.app "
         "pyaici.server.controller_store pyaici.server.http pyaici.server.models pyaici.server.settings "
-        "pyaici.toolchain pyaici.tools"
+        "pyaici.server.shared_controllers pyaici.server.shared_store pyaici.toolchain pyaici.tools"
     ),
     "pyaici.server.scheduling": (
         "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.server.http pyaici.server.settings"
@@ -167,6 +167,11 @@ MATRIX = {
         "pyaici.server.http pyaici.server.models pyaici.server.scheduling pyaici.server.settings pyaici.tools"
     ),
     "pyaici.server.settings": "aicirt.contract pyaici.tools",
+    "pyaici.server.shared_controllers": (
+        "aicirt.contract aicirt.settings pyaici.bundled pyaici.client pyaici.scripting "
+        "pyaici.server.controller_store pyaici.server.http pyaici.server.settings pyaici.server.shared_store"
+    ),
+    "pyaici.server.shared_store": "aicirt.contract",
     "pyaici.testing": (
         "aicirt.contract aicirt.settings aicirt.system aicirt.vocab pyaici.bundled pyaici.client "
         "pyaici.engines pyaici.engines.batching pyaici.recording pyaici.scripting pyaici.tokens"

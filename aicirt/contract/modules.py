@@ -22,6 +22,8 @@ NAME_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 
 #: pattern of an id
 MODULE_ID = re.compile("[0-9a-f]{64}")
+#: tags, which are no paths; `looks_like_id` excludes ids
+TAG_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,20 @@ def is_module_id(text: str) -> bool:
 def looks_like_id(text: str) -> bool:
     """Returns whether this is an id or could abbreviate one. Tags must not look like this."""
     return is_module_id(text) or bool(_BEGINNING.fullmatch(text))
+
+
+def check_tag_name(name: str) -> None:
+    """Raises ModuleError for a text that cannot be a tag."""
+    if not TAG_NAME.fullmatch(name):
+        raise ModuleError(
+            f"invalid tag {name[:100]!r}: a tag has 1 to 64 characters from a-z, 0-9, '.', '_' and '-', "
+            "and starts with a letter or digit"
+        )
+    if looks_like_id(name):
+        raise ModuleError(
+            f"tag {name!r} could be taken for the id of a module, since it has {SHORTEST_ID} or more "
+            "characters, all from 0-9 and a-f: add a letter from g to z, a '.', '_' or '-'"
+        )
 
 
 def resolve_name(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from aicirt.contract.errors import (
     RuntimeFailure,
     UnknownControllerError,
 )
-from aicirt.contract.modules import SHORTEST_ID, looks_like_id
+from aicirt.contract.modules import check_tag_name
 from aicirt.settings import MIN_UPLOAD
 from aicirt.system.files import private_directory
 
@@ -56,9 +55,6 @@ _CURES = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
 }
-
-#: pattern of a tag, which excludes paths; `looks_like_id` excludes ids
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 @dataclass(slots=True)
@@ -142,16 +138,7 @@ class Ownership:
         `ModuleError` for an invalid name, `NotOwnerError` if the tag belongs to another owner, and
         `OwnerLimitError`.
         """
-        if not _NAME.fullmatch(name):
-            raise ModuleError(
-                f"invalid tag {name[:100]!r}: a tag has 1 to 64 characters from a-z, 0-9, '.', '_' and '-', "
-                "and starts with a letter or digit"
-            )
-        if looks_like_id(name):
-            raise ModuleError(
-                f"tag {name!r} could be taken for the id of a module, since it has {SHORTEST_ID} or more "
-                "characters, all from 0-9 and a-f: add a letter from g to z, a '.', '_' or '-'"
-            )
+        check_tag_name(name)
         with self._changing() as db:
             if not self._files.has(module_id):
                 raise UnknownControllerError(f"no module {module_id}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,6 +60,8 @@ class ControllerStore:
         self._settings = settings
         #: ids of the controllers that (user, reference) has named so far
         self._pulled: OrderedDict[tuple[str, str], str] = OrderedDict()
+        #: controllers that are being fetched from elsewhere
+        self._fetching: dict[Hashable, asyncio.Task[Any]] = {}
         self._turns = FairTurns(_CALLS, WaitingLimits.before_streams(settings), each=_CALLS_EACH)
 
     @property
@@ -126,9 +129,12 @@ class ControllerStore:
                 f"{', '.join(allowed) or 'none'}"
             )
         key = user.name, str(reference)
-        if key not in self._pulled:
-            fetch = partial(pull, reference, self._settings.oci_keys, self._settings.max_upload_bytes)
-            artifact = await self._ask(user, fetch)
+        if (known := self._pulled.get(key)) is not None:
+            return known
+
+        async def fetch() -> str:
+            options = self._settings.oci_keys, self._settings.max_upload_bytes
+            artifact = await self._ask(user, partial(pull, reference, *options))
             if (script := artifact.script) is not None:
                 info = await self.upload_script(script, user)
             else:
@@ -137,7 +143,9 @@ class ControllerStore:
                 "%s is %s", reference, artifact.digest, extra=fields(controller=info.id, owner=user.name)
             )
             _remember(self._pulled, key, info.id, _PULLED)
-        return self._pulled[key]
+            return info.id
+
+        return await self._once(key, fetch)
 
     async def upload(self, wasm: bytes, user: User) -> ControllerInfo:
         """Stores and compiles a module. Raises ModuleError with all reasons."""
@@ -226,6 +234,17 @@ class ControllerStore:
     def connected(self) -> bool:
         """Whether aicirt is connected."""
         return self._runtime.is_connected()
+
+    async def _once(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Returns what `work` does; callers with the same key at the same time share one call.
+
+        It goes on if its caller stops waiting: others may wait for it.
+        """
+        if (task := self._fetching.get(key)) is None:
+            task = self._fetching[key] = asyncio.create_task(work())
+            task.add_done_callback(lambda _: self._fetching.pop(key))
+        result: Result = await asyncio.shield(task)
+        return result
 
     async def _ask(self, user: User, call: Callable[[], Result]) -> Result:
         """Returns the result of `call`. Raises what it raises, and ApiError if too many calls wait already.

@@ -33,6 +33,8 @@ from pyaici.server.controller_store import ControllerStore
 from pyaici.server.http.listening import HttpServer, bind
 from pyaici.server.http.tracing import exporting
 from pyaici.server.settings import PREFIX, ServerSettings, read_settings
+from pyaici.server.shared_controllers import SharedControllers
+from pyaici.server.shared_store import SharedStore
 from pyaici.toolchain.sdk import source_tree
 from pyaici.tools.process import ToolsProcess
 
@@ -163,6 +165,16 @@ def other_people(accounts: Sequence[pwd.struct_passwd] | None = None) -> int:
     )
 
 
+def _controllers(
+    runtime: Runtime, settings: ServerSettings, is_building: Callable[[], bool]
+) -> ControllerStore:
+    """Returns the server's controllers: its own, or those that it shares with other replicas."""
+    if settings.shared_store is None:
+        return ControllerStore(runtime, settings, is_building)
+    shared = SharedStore(settings.shared_store, settings.max_upload_bytes)
+    return SharedControllers(runtime, settings, shared, is_building)
+
+
 def serve(settings: ServerSettings) -> None:
     """Serves until SIGINT or SIGTERM. Raises AiciError, OSError or ValueError if it cannot start."""
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -203,7 +215,7 @@ def serve(settings: ServerSettings) -> None:
             failed.set()
             server.should_exit = True
 
-        store = ControllerStore(control_runtime, settings, is_building)
+        store = _controllers(control_runtime, settings, is_building)
         app = create_app(settings, model, store, end, tools)
         server = HttpServer(app, settings)
         app.openapi()  # the description is cached; building it in the first request for it would delay others

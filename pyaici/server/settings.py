@@ -137,6 +137,11 @@ class ServerSettings(BaseSettings):
         False, description="use separate worker processes for each user, if the server starts aicirt"
     )
 
+    shared_store: str | None = Field(
+        None,
+        description="folder, or s3://BUCKET/FOLDER and the like, of controllers and tags that all replicas "
+        "of this server share (default: each has its own)",
+    )
     oci_allow: list[str] = Field(
         [],
         description="registries, or folders of registries, whose controllers requests may name, as in "

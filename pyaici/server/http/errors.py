@@ -109,6 +109,7 @@ _FAILURES = {
     AiciError.code: f"the server failed: {_SEE_LOG}",
     RuntimeFailure.code: f"the runtime of controllers failed: {_SEE_LOG}",
     ProtocolError.code: f"the runtime of controllers refused a call: {_SEE_LOG}",
+    "shared_store": f"the shared store of controllers cannot be used now: {_SEE_LOG}",
     ClosedError.code: "the runtime of controllers is closed: try again later",
     SupervisorDiedError.code: "the runtime of controllers has ended: try again later",
     ForeignDaemonError.code: f"the runtime of controllers cannot be used: {_SEE_LOG}",

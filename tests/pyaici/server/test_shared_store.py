@@ -1,0 +1,203 @@
+"""The shared store, in a folder and in an object store: what many writers do, and what it may have in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.errors import (
+    AiciError,
+    ModuleError,
+    NotOwnerError,
+    OwnerLimitError,
+    UnknownControllerError,
+)
+from aicirt.contract.modules import ControllerInfo
+from lab.servers.object_store import BUCKET, running_object_store
+from pyaici.server import shared_store
+from pyaici.server.shared_store import SharedStore, SharedStoreError
+
+LIMIT = 1000
+
+
+@pytest.fixture(scope="module")
+def object_store() -> Iterator[None]:
+    with running_object_store() as variables, pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(params=["folder", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "folder":
+        return str(tmp_path / "shared")
+    request.getfixturevalue("object_store")
+    return f"s3://{BUCKET}/{tmp_path.name}"
+
+
+@pytest.fixture
+def store(url: str) -> SharedStore:
+    return SharedStore(url, max_bytes=10_000)
+
+
+def put(store: SharedStore, content: bytes, owner: str = "ada") -> str:
+    info = ControllerInfo(hashlib.sha256(content).hexdigest(), len(content), compiled_size=7)
+    store.put(info, content, owner)
+    return info.id
+
+
+def test_controllers_are_found_by_all_replicas(store: SharedStore, url: str) -> None:
+    first, second = put(store, b"first"), put(store, b"second", "bob")
+    put(store, b"first", "bob")
+    store.tag("mine", first, "ada", LIMIT)
+    other = SharedStore(url, 10_000)
+    assert other.content(other.resolve(first)) == other.content(other.resolve("mine")) == b"first"
+    assert other.resolve(second[:12]).id == second
+    found = other.describe(other.resolve("mine"))
+    assert (found.owners, found.tags, found.compiled_size) == (["ada", "bob"], ["mine"], 7)
+    assert found.created > 0
+    for name in ("other", "0" * 64, second[:8], "../x", "a/b", ""):
+        with pytest.raises(UnknownControllerError):
+            other.resolve(name)
+    both = sorted((first, second))
+    assert [info.id for info in other.page("", 10, None)] == both
+    assert [info.id for info in other.page(both[0], 10, None)] == both[1:]
+    assert [info.id for info in other.page("", 1, "bob")] == both[:1]
+    assert [info.id for info in other.page("", 10, "eve")] == [first], "it has a tag"
+
+
+def test_owners_and_tags_keep_a_controller(store: SharedStore) -> None:
+    id = put(store, b"x")
+    put(store, b"x", "bob")
+    store.tag("one", id, "ada", LIMIT)
+    with pytest.raises(NotOwnerError):
+        store.remove(id, "eve")
+    with pytest.raises(ModuleError, match="still has the tags one"):
+        store.remove(id, "ada")
+    with pytest.raises(NotOwnerError):
+        store.tag("one", id, "bob", LIMIT)
+    with pytest.raises(NotOwnerError):
+        store.untag("one", "bob")
+    assert not store.remove(id, "bob")
+    store.untag("one", "ada")
+    with pytest.raises(UnknownControllerError):
+        store.untag("one", "ada")
+    store.tag("one", id, "bob", LIMIT)  # the name is free
+    store.untag("one", "root", force=True)
+    assert store.remove(id, "ada") and not store.page("", 10, None)
+    with pytest.raises(UnknownControllerError):
+        store.remove(id, "ada")
+    again = put(store, b"x")
+    store.tag("one", again, "ada", LIMIT)
+    assert store.remove(again, "root", force=True) and store.tagged("one") is None
+
+
+def test_a_user_has_so_many_tags_at_most(store: SharedStore) -> None:
+    id = put(store, b"x")
+    for name in ("a", "b", "a"):
+        store.tag(name, id, "ada", limit=2)
+    with pytest.raises(OwnerLimitError):
+        store.tag("c", id, "ada", limit=2)
+    assert store.tagged("c") is None
+    store.untag("a", "ada")
+    store.tag("c", id, "ada", limit=2)
+    store.untag("c", "root", force=True)  # what others take away does not count either
+    store.tag("d", id, "ada", limit=2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_changes_of_a_tag_at_once_follow_each_other(url: str, seed: int) -> None:
+    """Each writer has a store of its own, as replicas do; none may overwrite another one's change."""
+    ids = [put(SharedStore(url, 10_000), bytes([number])) for number in range(4)]
+    made: list[tuple[int, str]] = []
+    rng = random.Random(seed)
+    choices = [[rng.choice(ids) for _ in range(8)] for _ in range(4)]
+
+    def write(mine: list[str]) -> None:
+        replica = SharedStore(url, 10_000)
+        create = replica._create
+
+        def counted(path: str, data: bytes) -> bool:
+            won = create(path, data)
+            if won and path.startswith("tags/"):
+                made.append((int(path.rpartition("/")[2]), json.loads(data)["module"]))
+            return won
+
+        replica._create = counted  # type: ignore[method-assign]
+        for id in mine:
+            replica.tag("hot", id, "ada", LIMIT)
+
+    writers = [threading.Thread(target=write, args=(mine,)) for mine in choices]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert sorted(id for _, id in made) == sorted(id for mine in choices for id in mine)
+    replica = SharedStore(url, 10_000)
+    assert replica.tagged("hot") == max(made)[1]
+    assert len(replica._objects("tags/hot/")) <= shared_store._KEPT + len(writers), "old ones are removed"
+
+
+def test_what_the_store_has_is_checked(tmp_path: Path) -> None:
+    """Whoever can write there, or a disk that fails, must not decide what an id means, nor fill memory."""
+    store = SharedStore(str(tmp_path), max_bytes=10)
+    id = put(store, b"x")
+    folder = tmp_path / "controllers" / id
+    entry = store.entry(id)
+    (folder / "module.wasm").write_bytes(b"y")
+    with pytest.raises(SharedStoreError, match="is damaged"):
+        store.content(entry)
+    (folder / "module.wasm").write_bytes(b"x" * 11)
+    with pytest.raises(SharedStoreError, match="more than 10 bytes"):
+        store.content(entry)
+    (folder / "module.wasm").unlink()
+    with pytest.raises(UnknownControllerError):
+        store.content(entry)
+    with pytest.raises(UnknownControllerError):
+        store.resolve(id)
+    (folder / "info.json").write_text('{"id": 1}')
+    with pytest.raises(SharedStoreError, match="description"):
+        store.describe(entry)
+    for record in ("", "[]", '{"module": "../x", "owner": "ada"}', '{"module": "", "owner": 5}', " " * 2000):
+        (tmp_path / "tags" / "bad").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tags" / "bad" / "0000000001").write_text(record)
+        with pytest.raises(SharedStoreError):
+            store.resolve("bad")
+    (tmp_path / "tags" / "bad" / "x").write_text("")
+    (tmp_path / "controllers" / "x").mkdir()
+    assert store.page("", 10, None) == []
+
+
+def test_a_store_that_cannot_be_used_is_named(tmp_path: Path, object_store: None) -> None:
+    (tmp_path / "file").write_text("")
+    for url in (f"{tmp_path}/file/x", "s3://no-such-bucket/x", "ftp://host/x", "s3://"):
+        with pytest.raises(SharedStoreError, match="cannot be opened"):
+            SharedStore(url, 10)
+    assert issubclass(SharedStoreError, AiciError)
+
+
+def test_a_full_store_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tag of a user whose next write fails is what it was. The full disk is a stand-in."""
+    store = SharedStore(str(tmp_path), 10)
+    first, second = put(store, b"1"), put(store, b"2")
+    store.tag("mine", first, "ada", LIMIT)
+    put_object = store._obstore.put
+
+    def full(target: object, path: str, *args: object, **options: object) -> object:
+        if path.startswith("tags/"):
+            raise OSError(28, "No space left on device")
+        return put_object(target, path, *args, **options)
+
+    monkeypatch.setattr(store._obstore, "put", full)
+    with pytest.raises(SharedStoreError, match="No space left"):
+        store.tag("mine", second, "ada", LIMIT)
+    monkeypatch.undo()
+    assert store.tagged("mine") == first
+    assert store.describe(store.entry(second)).tags == []
