@@ -1,18 +1,18 @@
 """Controllers and tags that the replicas of a server share, in a folder or in an object store.
 
-An object is written once and never changed:
+Objects are written once and never changed. Under `controllers/ID` are
 
-    controllers/ID/module.wasm or script.json   the content, of which ID is the SHA-256
-    controllers/ID/info.json                    its description, as the replica that checked it wrote it
-    controllers/ID/owners/USER, tags/TAG        who has uploaded it, and tags that it may have
-    tags/TAG/NUMBER                             what the tag has named since its change NUMBER
-    users/USER/TAG                              tags that a user may have
+- `module.wasm` or `script.json`: the content, of which ID is the SHA-256,
+- `info.json`: its description, as the replica that checked it wrote it,
+- `owners/USER` and `tags/TAG`: who has uploaded it, and tags that it may have.
 
-A change of a tag creates the next number, which fails if another replica has created it meanwhile: of two
-changes at once, one follows the other, and none is lost. What is said to be only possible is looked up under
-the tag. The package obstore (extra `shared`) speaks to S3, GCS, Azure and folders, NFS included: it creates
-files there by links, without locks. Whoever can write to the store decides what users find by their tags, but
-not what an id means: content is compared with it, and checked and compiled here like an upload.
+`tags/TAG/NUMBER` is what the tag has named since its change NUMBER, and `users/USER/TAG` a tag that the user
+may have. A change of a tag creates the next number, which fails if another replica has created it meanwhile.
+So of two changes at once, one follows the other, and none is lost. Tags that are only possible are looked up.
+
+The package obstore (extra `shared`) speaks to S3, GCS, Azure and folders, NFS included: it creates files
+there by links, without locks. A program that can write to the store decides what users find by their tags, but not
+what an id means: content is compared with it, and checked and compiled here like an upload.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SharedStoreError(RuntimeFailure):
 
 
 class Tag(NamedTuple):
-    """What a tag means: its number, the module ("" after its removal), and the user who made it so."""
+    """The meaning of a tag: its number, the module ("" after its removal), and the user who made it so."""
 
     number: int
     module: str
@@ -68,7 +68,7 @@ class Tag(NamedTuple):
 
 @dataclass
 class Entry:
-    """What the store has under an id."""
+    """The objects of a controller."""
 
     id: str
     #: `MODULE` or `SCRIPT`; "" while an upload is under way

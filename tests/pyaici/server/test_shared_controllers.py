@@ -1,4 +1,4 @@
-"""What a replica keeps of a shared store: as much as fits, fetched once, and names while it is away."""
+"""Controllers of a shared store at a replica: fetched once, kept as far as they fit, and while it is away."""
 
 from __future__ import annotations
 

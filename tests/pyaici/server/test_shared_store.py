@@ -146,7 +146,7 @@ def test_changes_of_a_tag_at_once_follow_each_other(url: str, seed: int) -> None
 
 
 def test_what_the_store_has_is_checked(tmp_path: Path) -> None:
-    """Whoever can write there, or a disk that fails, must not decide what an id means, nor fill memory."""
+    """A program that can write there, or a bad disk, must not decide what an id means, nor fill memory."""
     store = SharedStore(str(tmp_path), max_bytes=10)
     id = put(store, b"x")
     folder = tmp_path / "controllers" / id
