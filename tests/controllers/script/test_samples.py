@@ -1,6 +1,8 @@
-"""The sample scripts with the default model: each keeps its structural promise, whatever the model writes.
+"""The sample scripts: each keeps its structural promise, whatever the model writes.
 
-A sample begins with one line that says what it is, and names a prompt, and an argument where it has one.
+A simulated model writes, which takes a tenth of the time; or the default one, where its chat template, its
+probabilities or the length of its tokens matter, and for all samples with `test.sh --thorough`. A sample
+begins with one line that says what it is, and names a prompt, and an argument where it has one.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import contextlib
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -313,19 +315,46 @@ PROMISES: dict[str, Callable[[Played], None]] = {
 }
 
 
-def tried(promises: Iterable[str]) -> list[Path]:
-    """Returns the samples of some names: those in each language, or one for each name, in turns."""
-    chosen = []
-    for number, name in enumerate(promises):
-        paths = [path for path in SAMPLES if path.stem == name]
-        chosen += paths if thorough() else [paths[number % len(paths)]]
-    return chosen
+#: those that need the tokens, the probabilities or the chat template of a model
+OF_MODELS = ("banned", "chain", "chat", "conversation", "sql", "sure")
+#: what the simulated model writes as far as a script lets it
+WISH = 'The cat is a small animal. It likes 25 apples, and 12 pears; so it says Yes: "no". ' * 3
+WISHES = {"couplet": " cat,\nIt had a big old hat.\n"}
+
+
+def tried(promises: Iterable[str], of_models: Sequence[str]) -> list[Path]:
+    """Returns the samples that run with the default model: all, or a few, in their first language."""
+    names = promises if thorough() else of_models
+    chosen = [[path for path in SAMPLES if path.stem == name] for name in names]
+    return [path for paths in chosen for path in (paths if thorough() else paths[:1])]
+
+
+def simulated(promises: Iterable[str], of_models: Sequence[str]) -> list[Path]:
+    """Returns the samples that run with the simulated model, in both languages."""
+    return [path for path in SAMPLES if path.stem in promises and path.stem not in of_models]
+
+
+def pretend(playground: Playground, path: Path, calls: dict[str, Callable[..., Any]]) -> Played:
+    """Runs a sample with the simulated model."""
+    sample = Sample.read(path)
+    wish = WISHES.get(path.stem, WISH)
+    found = playground.play(path, wish, arg=sample.arg, prompt=sample.prompt, calls=calls, max_tokens=600)
+    assert found.error is None and (found.finish_reason == "stop" or path.stem == "no_e"), found.error
+    variables = {name: value.decode() for name, value in found.variables.items()}
+    return Played(
+        sample, found.text, variables, [found.text, *(fork.text for fork in found.forks)], found.log
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", tried(PROMISES), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", tried(PROMISES, OF_MODELS), ids=lambda path: path.name)
 def test_a_sample_does_what_it_promises(engine: LlamaEngine, path: Path) -> None:
     PROMISES[path.stem](play(engine, Sample.read(path)))
+
+
+@pytest.mark.parametrize("path", simulated(PROMISES, OF_MODELS), ids=lambda path: path.name)
+def test_a_sample_keeps_its_promise_with_a_simulated_model(playground: Playground, path: Path) -> None:
+    PROMISES[path.stem](pretend(playground, path, TOOLS))
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)

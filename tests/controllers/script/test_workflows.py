@@ -1,6 +1,7 @@
-"""The samples of workflows, with the default model and an MCP server: structure, constraints, effects.
+"""The samples of workflows: structure, constraints, effects.
 
-No test expects anything of what the model writes. Where texts are compared, a simulated model writes them.
+No test expects anything of what the default model writes. In most tests a simulated model writes, and
+functions answer in place of the MCP server: see test_samples.py.
 """
 
 from __future__ import annotations
@@ -28,7 +29,16 @@ from pyaici.testing.playground import Transcript
 from pyaici.tools.process import ToolsProcess
 from pyaici.tools.settings import ToolSettings
 from tests.controllers.script import test_samples
-from tests.controllers.script.test_samples import CONTROLLERS, LANGUAGES, SAMPLES, Played, Sample, tried
+from tests.controllers.script.test_samples import (
+    CONTROLLERS,
+    LANGUAGES,
+    SAMPLES,
+    Played,
+    Sample,
+    pretend,
+    simulated,
+    tried,
+)
 from tests.pyaici.tools import calculator
 from tests.pyaici.tools.support import server
 
@@ -253,10 +263,19 @@ PROMISES: dict[str, Callable[[Played], None]] = {
 }
 
 
+#: with the MCP server, with the values of a model, and with messages to other runs
+OF_MODELS = ("plan", "tree_of_thoughts", "hand_over")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("path", tried(PROMISES), ids=lambda path: path.name)
-def test_a_workflow_does_what_it_promises(engine: LlamaEngine, path: Any) -> None:
+@pytest.mark.parametrize("path", tried(PROMISES, OF_MODELS), ids=lambda path: path.name)
+def test_a_workflow_does_what_it_promises(engine: LlamaEngine, path: Path) -> None:
     PROMISES[path.stem](play(engine, Sample.read(path)))
+
+
+@pytest.mark.parametrize("path", simulated(PROMISES, OF_MODELS), ids=lambda path: path.name)
+def test_a_workflow_keeps_its_promise_with_a_simulated_model(playground: Playground, path: Path) -> None:
+    PROMISES[path.stem](pretend(playground, path, TOOLS))
 
 
 def test_each_sample_has_a_promise() -> None:
