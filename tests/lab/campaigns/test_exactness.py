@@ -17,6 +17,7 @@ def figures(campaign: Campaign) -> dict[str, float]:
     return {figure.name: figure.value for figure in campaign.report.figures}
 
 
+@pytest.mark.thorough  # tests/lab/exactness/test_exactness.py has cases of all engines
 def test_short_run_has_no_failures(tmp_path: Path) -> None:
     """Two processes share the cases of one engine."""
     campaign = Campaign(Report("exactness"), 1, 2, None, tmp_path, engines=("substring",), jobs=2)

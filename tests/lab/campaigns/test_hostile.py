@@ -29,8 +29,9 @@ _COSTLY = (
 )
 #: one of each other kind, to show that both kinds of daemon are alike
 _ALIKE = (
-    *("start_loop", "mid_loop", "pre_above", "mid_recurse", "mid_trap", "touch_in_mid", "forks_together"),
-    *("row_outside", "splice_nothing", "fork_bomb", "suspend", "slow_init", "snapshots"),
+    *("mid_loop", "mid_recurse", "row_outside", "fork_bomb", "slow_init"),
+    *also("start_loop", "pre_above", "mid_trap", "touch_in_mid", "forks_together", "splice_nothing"),
+    *also("suspend", "snapshots"),
 )
 #: its compilation takes 4 s of a processor. tests/pyaici/client/test_shares.py has such code, too
 _LONG = ("straight_line",)

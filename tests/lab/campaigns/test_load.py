@@ -13,6 +13,7 @@ from lab.campaigns.ledger import Ledger, make_vocabulary
 from lab.campaigns.load import Load
 from lab.campaigns.processes import build_ledger
 from pyaici.client.runtime import Runtime
+from tests.thorough import cases
 
 OURS = make_vocabulary(300, 0)
 
@@ -39,7 +40,7 @@ def load(runtime: Runtime, wasm: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_correct_answers_are_accepted(load: Load) -> None:
-    while load.done["answers"] < 1500:
+    while load.done["answers"] < cases(600, 1500):
         load.step()
         assert not load.wrong and not load.losses
     done = load.done

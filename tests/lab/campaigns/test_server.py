@@ -17,6 +17,7 @@ from lab.report import Report
 from lab.servers.tiny_model import make_tiny_model
 
 
+@pytest.mark.thorough  # test_faults.py kills processes, and test_worker_death.py a server's
 def test_short_run_has_no_failures(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "model")
     report = Report("server")

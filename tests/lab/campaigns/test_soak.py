@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lab.campaigns import soak
 from lab.campaigns.campaign import Campaign
 from lab.report import Report
 
 
+@pytest.mark.thorough  # test_load.py plays the same load, and finds each kind of wrong answer
 def test_short_run_has_no_failures(tmp_path: Path) -> None:
     report = Report("soak")
     campaign = Campaign(report, 1, None, 1.5, tmp_path)

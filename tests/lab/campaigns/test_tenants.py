@@ -17,6 +17,7 @@ from lab.campaigns.tenancy.victims import Victim, regex_request, script_request
 from lab.report import Report
 
 
+@pytest.mark.thorough  # tests/pyaici/server/test_bounds.py has the limits of users
 def test_short_run_has_no_failures(tmp_path: Path) -> None:
     report = Report("tenants")
     only = [attack.name for attack in ATTACKS].index("memory")

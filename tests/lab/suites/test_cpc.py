@@ -12,6 +12,9 @@ from lab.servers.tiny_model import make_tiny_model
 from lab.suites import cpc
 from tests.lab.suites.figures import Figures, forms
 
+#: a measurement: test_masks.py and test_size.py run a suite of this kind whole, for a tenth of the time
+pytestmark = pytest.mark.thorough
+
 
 @forms
 def test_cpc_reports_all_figures(

@@ -6,6 +6,9 @@ import pytest
 
 from tests.lab.suites.figures import Figures
 
+#: a measurement: test_masks.py and test_size.py run a suite of this kind whole, for a tenth of the time
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.slow
 def test_daemon_reports_starts_of_all_processes(figures: Figures) -> None:

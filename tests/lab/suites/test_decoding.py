@@ -7,6 +7,9 @@ import pytest
 from lab.suites import decoding
 from tests.lab.suites.figures import Figures, forms
 
+#: a measurement: test_masks.py and test_size.py run a suite of this kind whole, for a tenth of the time
+pytestmark = pytest.mark.thorough
+
 
 @forms
 def test_decoding_reports_all_figures(

@@ -17,6 +17,7 @@ from tests.lab.suites.figures import Figures, forms
 from tests.simulation import World
 
 
+@pytest.mark.thorough  # a measurement: test_masks.py runs a suite whole
 @forms
 def test_fairness_reports_all_figures(form: str, figures: Figures, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone in a simulated daemon, in which no worker can die; or among real processes."""

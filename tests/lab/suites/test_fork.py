@@ -6,6 +6,9 @@ import pytest
 
 from tests.lab.suites.figures import CONSTRAINTS, Figures
 
+#: a measurement: test_masks.py and test_size.py run a suite of this kind whole, for a tenth of the time
+pytestmark = pytest.mark.thorough
+
 
 def test_fork_reports_all_figures(figures: Figures) -> None:
     found = figures("fork")

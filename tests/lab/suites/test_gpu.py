@@ -38,6 +38,7 @@ def test_wrong_masks_are_an_error() -> None:
         gpu.masks(Report("gpu", quick=True), CPU, 3, 1000, lambda logits, rows: None)
 
 
+@pytest.mark.thorough  # a measurement: test_masks.py runs a suite whole
 @pytest.mark.slow
 def test_steps_run_on_a_cpu() -> None:
     report = Report("gpu", quick=True)

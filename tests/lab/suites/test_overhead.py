@@ -11,6 +11,9 @@ from lab.suites import overhead
 from tests.lab.suites.figures import Figures, forms
 from tests.pyaici.server.small import small_engine
 
+#: a measurement: test_masks.py and test_size.py run a suite of this kind whole, for a tenth of the time
+pytestmark = pytest.mark.thorough
+
 
 @forms
 def test_overhead_reports_all_figures(

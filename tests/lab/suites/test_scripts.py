@@ -10,6 +10,9 @@ from lab.suites import scripts
 from pyaici.bundled import find_controller
 from tests.lab.suites.figures import Figures, forms
 
+#: a measurement: test_masks.py and test_size.py run a suite of this kind whole, for a tenth of the time
+pytestmark = pytest.mark.thorough
+
 
 def argument(_language: str, constraint: Constraint) -> str:
     return constraint.argument

@@ -9,6 +9,9 @@ import pytest
 from lab.suites import workflows
 from tests.lab.suites.figures import Figures, forms
 
+#: a measurement: test_masks.py and test_size.py run a suite of this kind whole, for a tenth of the time
+pytestmark = pytest.mark.thorough
+
 
 @forms
 def test_workflows_report_all_figures(
