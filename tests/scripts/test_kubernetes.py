@@ -23,13 +23,14 @@ import yaml
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT7
 
-from lab.servers.tiny_model import make_tiny_model
 from lab.system.fetch import pypi_wheel
 from lab.system.waiting import PATIENCE
 from pyaici.bundled import find_controller
 from pyaici.cli.__main__ import parser
 from pyaici.client.control import Control
 from pyaici.server.settings import ServerSettings
+from tests.pyaici.engines.batching.support import make_model
+from tests.pyaici.engines.llama.tiny_gguf import write_gguf
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "scripts" / "kubernetes"
@@ -182,9 +183,15 @@ def wait_for(process: subprocess.Popen[bytes], log: Path, words: str) -> str:
     return text.partition(words)[2].split("\n")[0]
 
 
+def tiny_model(folder: Path) -> Path:
+    """Writes a model whose tokens are bytes, with a chat template. It is loaded without torch."""
+    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    return write_gguf(make_model(), folder / "tiny.gguf", template)
+
+
 def test_the_server_works_in_its_security_context(volume: Path, tmp_path: Path) -> None:
     (container,) = containers("server.yaml")
-    model = make_tiny_model(tmp_path / "tiny")
+    model = tiny_model(tmp_path)
     program = [sys.executable, "-m", "pyaici.cli", "serve", "--drain-s", "1", "--log-format", "text"]
     command = contained("server.yaml", container, volume, *program, "--port", "0", "--model", str(model))
     log = tmp_path / "log"
@@ -223,7 +230,7 @@ def test_an_engine_meets_the_runtime_of_another_container(volume: Path, tmp_path
         )
     try:
         wait_for(process, log, "listening on")
-        model = make_tiny_model(tmp_path / "tiny")
+        model = tiny_model(tmp_path)
         arguments = [str(find_controller("yesno")), "--prompt", "Is it?", "--model", str(model), "--json"]
         run = [sys.executable, "-m", "pyaici.cli", "run", *arguments]
         done = subprocess.run(

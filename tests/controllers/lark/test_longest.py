@@ -91,7 +91,7 @@ def random_pattern(rng: random.Random, depth: int = 3) -> str:
     return f"(?:{random_pattern(rng, depth - 1)}){count}{rng.choice(['', '?', '?'])}"
 
 
-@pytest.mark.parametrize("seed", range(cases(2, 8)))
+@pytest.mark.parametrize("seed", range(cases(1, 8)))
 def test_lazy_lexemes_end_where_re_ends_them(grammar: Make, seed: int) -> None:
     rng, compared = random.Random(seed), 0
     texts = ["".join(t) for n in range(7) for t in itertools.product("ab", repeat=n)]

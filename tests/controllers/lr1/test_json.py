@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.controllers.lr1.conftest import Bundled
 from tests.controllers.lr1.recognizer import Recognizer
+from tests.thorough import cases
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -51,7 +52,7 @@ def can_be_encoded(text: str) -> bool:
     return not any(0xD800 <= ord(c) < 0xE000 for c in text)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=cases(50, 150), deadline=None, derandomize=True)
 @given(VALUES, st.booleans(), st.sampled_from([None, 0, 2]), st.sampled_from([(",", ":"), (" ,\t", "\r:\n")]))
 def test_every_value(
     grammar: Recognizer, value: Any, ascii_only: bool, indent: int | None, marks: Any
@@ -61,7 +62,7 @@ def test_every_value(
         assert grammar.accepts(text)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=cases(130, 400), deadline=None, derandomize=True)
 @given(VALUES, st.integers(0, 2**32))
 def test_damaged_texts_are_accepted_only_if_they_are_json(grammar: Recognizer, value: Any, seed: int) -> None:
     rng = random.Random(seed)

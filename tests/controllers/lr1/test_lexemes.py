@@ -10,6 +10,7 @@ from aicirt.contract.errors import ControllerFailed
 from lab.oracles.earley import Rules, accepts
 from lab.oracles.lr1_rules import lexed_as_yacc, lexemes, random_lexed_rules
 from tests.controllers.lr1.conftest import Grammar
+from tests.thorough import cases
 
 Make = Callable[[str], Grammar]
 
@@ -38,7 +39,7 @@ def test_random_lexemes(grammar: Make) -> None:
         ]
         for blanks in (False, True)
     }
-    while compared < 5:
+    while compared < cases(2, 5):
         rules, blanks = random_lexed_rules(rng)
         used = {s for bodies in rules.values() for body in bodies for s in body}
 

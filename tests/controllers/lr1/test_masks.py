@@ -15,6 +15,7 @@ from tests.controllers.lr1.c_sources import MUSL
 from tests.controllers.lr1.conftest import Bundled
 from tests.controllers.lr1.recognizer import Probe, Recognizer
 from tests.pyaici.tokens.published import tokenizer_json
+from tests.thorough import cases
 
 JSON = '{"a": [1, -2.5e3, true, null], "b\\u00e9\\n": {"": "x y  z"}}\n'
 SQL = """WITH w(a) AS (SELECT 1) select t.a, count(*) AS "n" FROM t -- comment
@@ -49,7 +50,7 @@ def test_c_with_a_real_vocabulary(probe: Probe, real: Vocab) -> None:
         text = (MUSL / "src" / name).read_bytes()
         whole = made.walk(text)
         assert whole > 1000
-        places = [rng.randint(0, whole) for _ in range(24)]
+        places = [rng.randint(0, whole) for _ in range(cases(8, 24))]
         for at in places * 2:
             tokens = rng.sample(real.text, 200)
             count += len(tokens)
@@ -62,7 +63,7 @@ def test_other_grammars_with_a_real_vocabulary(probe: Probe, real: Vocab, name: 
     rng = random.Random(11)
     made = Recognizer(probe, real, bundled_grammars()[name].read_text())
     assert made.walk(text.encode()) == len(text.encode())
-    places = [*range(len(text)), *range(len(text))]
+    places = [*range(0, len(text), cases(3, 1))] * 2
     allowed = sum(check(made, real, at, rng.sample(real.text, 50)) for at in places)
     assert 0 < allowed < 50 * len(places)
 
@@ -71,7 +72,7 @@ def test_every_token_of_small_vocabularies(probe: Probe) -> None:
     """Tokens cut out of the text itself, with changes, so that most go on as it does."""
     rng = random.Random(12)
     text = (MUSL / "src" / "regex" / "tre-mem.c").read_bytes()
-    for _ in range(3):
+    for _ in range(cases(1, 3)):
         pieces = {bytes([byte]) for byte in range(256)}
         while len(pieces) < 1200:
             begin = rng.randrange(len(text))

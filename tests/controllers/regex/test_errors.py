@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.controllers.regex.engine import Engine, Refused
+from tests.thorough import cases
 
 # pattern, byte offset, how the message begins, what else it says
 CASES: list[tuple[str, int, str, str]] = [
@@ -155,7 +156,7 @@ pieces = st.sampled_from([*r"()[]{}|*+?^$.\-,:&~#<>=!La09isu ", "\n", *PIECES])
 
 
 @settings(
-    max_examples=1500,
+    max_examples=cases(500, 1500),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

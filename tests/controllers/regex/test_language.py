@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from lab.oracles.patterns import ALPHABET, MARK, Pattern, patterns
 from tests.controllers.regex.engine import Engine, Refused
+from tests.thorough import cases
 
 fuzzing = settings(
-    max_examples=75,
+    max_examples=cases(20, 75),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

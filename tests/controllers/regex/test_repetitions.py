@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.controllers.regex.engine import Engine, Refused
+from tests.thorough import cases
 
 TEXTS = ["".join(text) for size in range(1, 9) for text in itertools.product("ab", repeat=size)]
 
@@ -76,7 +77,7 @@ nodes = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(20, 60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(node=nodes)
 def test_all_short_texts(engine: Engine, node: Node) -> None:
     try:

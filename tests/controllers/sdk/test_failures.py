@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,29 +12,36 @@ from aicirt.contract.abi import CAP_TOKENIZER
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from lab.runners.host import Guest, Host, Vocab
-from pyaici.toolchain import Toolchain, find_sdk, flags
-from pyaici.toolchain.native import Libraries, link
+from pyaici.toolchain import Sdk, Toolchain, find_sdk, flags
+from pyaici.toolchain.native import NativeBuild
+from pyaici.toolchain.objects import Setting
 from tests.controllers.conftest import GUESTS
 
-#: for C sources that call setjmp
-SETJMP = ("-mllvm", "-wasm-enable-sjlj", "-mexception-handling", "-mllvm", "-wasm-use-legacy-eh=false")
+
+class Jumping:
+    """Compiles C sources for setjmp; see `Base` of pyaici.toolchain.native."""
+
+    rule = "setjmp"
+    stack_bytes = flags.STACK_BYTES
+
+    def __init__(self, sdk: Sdk, sources: list[Path]) -> None:
+        self.inputs = list[Path]()
+        self._setting = replace(Setting.of(sdk), setjmp=frozenset(sources))
+
+    def make(self, scratch: Path) -> tuple[Setting, list[Path]]:
+        return self._setting, []
 
 
 @pytest.fixture(scope="module")
-def caught(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """guests/caught, with the C library's own part of setjmp."""
-    folder, sdk, tools = tmp_path_factory.mktemp("caught"), find_sdk(), Toolchain()
-    source = GUESTS / "caught"
-    setjmp = tools.zig.parent / "lib/libc/wasi/libc-top-half/musl/src/setjmp/wasm32/rt.c"
-    objects = [folder / "caught.o", folder / "jump.o", folder / "setjmp.o"]
-    cxx, c = ["c++", *flags.CXX, "-I", sdk.include], ["cc", *flags.C, *SETJMP]
-    for command, file, made in zip(
-        [cxx, c, c], [source / "caught.cpp", source / "jump.c", setjmp], objects, strict=True
-    ):
-        tools.run([*command, "-c", file, "-o", made], f"compiling {file.name}")
-    module = folder / "caught.wasm"
-    link(Libraries(sdk, tools), tools, objects, module, "caught")
-    return host.compile(module.read_bytes())
+def caught(host: Host) -> Program:
+    """guests/caught, with the C library's own part of setjmp. The cache keeps it."""
+    sdk, tools = find_sdk(), Toolchain()
+    jumps = [
+        GUESTS / "caught" / "jump.c",
+        tools.zig.parent / "lib/libc/wasi/libc-top-half/musl/src/setjmp/wasm32/rt.c",
+    ]
+    build = NativeBuild(sdk, tools, [GUESTS / "caught" / "caught.cpp", *jumps], Jumping(sdk, jumps))
+    return host.compile(build.make().read_bytes())
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from aicirt.contract.abi import STOP
 from aicirt.wasm import Program
 from lab.runners.host import BITMASK, DENSE, Guest, Vocab
+from tests.thorough import cases
 
 Places = list[tuple[bool, dict[str, int]]]
 
@@ -44,7 +45,7 @@ def reachable(found: Places, text: str) -> tuple[bool, bool]:
 
 
 @given(places(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(100, 300), deadline=None)
 def test_string_recognizer(program: Callable[[str], Program], found: Places, data: st.DataObject) -> None:
     pieces = data.draw(st.lists(st.text("abc", min_size=1, max_size=6), max_size=25))
     vocab = Vocab([b"a", b"b", b"c", *(p.encode() for p in pieces), b"<eos>"], eos=[3 + len(pieces)])

@@ -35,6 +35,7 @@ from tests.controllers.sdk.test_interface import (
     test_waits,
 )
 from tests.languages import compiler_or_skip
+from tests.thorough import cases
 
 __all__ = [  # tests of the C++ SDK that run again, with the `start` of this module
     "test_flags",
@@ -93,7 +94,7 @@ def test_forks_are_independent(start: Callable[..., Guest]) -> None:
 
 
 @given(automata(), vocabularies(), st.sampled_from([STACK, SIGNATURES, PLAIN]), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(100, 300), deadline=None)
 def test_walks(
     program: Callable[[str], Program], automaton: Automaton, vocab: Vocab, way: int, data: st.DataObject
 ) -> None:
@@ -112,7 +113,7 @@ def test_walks(
 
 
 @given(automata(), vocabularies(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(70, 200), deadline=None)
 def test_recognizer_controller(
     program: Callable[[str], Program], automaton: Automaton, vocab: Vocab, data: st.DataObject
 ) -> None:

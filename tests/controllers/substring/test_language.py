@@ -14,11 +14,12 @@ from aicirt.contract.abi import STOP
 from lab.oracles.substring import EOS, outputs, parts
 from lab.runners.host import Vocab
 from tests.controllers.substring.conftest import Substring
+from tests.thorough import cases
 
 Make = Callable[[str | bytes], Substring]
 
 SETTINGS = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=cases(70, 200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 #: few letters, so that much occurs again; characters of one to four bytes, with bytes in common
 TEXTS = st.one_of(

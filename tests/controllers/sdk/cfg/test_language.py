@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from tests.controllers.sdk.cfg.brute import WORDS, Part, grammars, short_texts
 from tests.controllers.sdk.cfg.engine import Engine, Expr, Refused, call, lit, regex, repeat
+from tests.thorough import cases
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(100, 300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(rules=grammars(), forgetful=st.booleans())
 def test_random_grammars(engine: Engine, rules: list[Part], forgetful: bool) -> None:
     """Against all short texts, found by brute force; also when everything is forgotten after each byte."""

@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 
 from tests.controllers.sdk.cfg.engine import Engine, Refused, regex
 from tests.controllers.sdk.cfg.lexed import WORDS, Grammar, grammars
+from tests.thorough import cases
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=cases(50, 150), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(grammar=grammars(), forgetful=st.booleans())
 def test_random_grammars(engine: Engine, grammar: Grammar, forgetful: bool) -> None:
     """Against all short texts, by the definition; also when everything is forgotten after each byte.

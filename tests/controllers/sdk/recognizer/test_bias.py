@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from aicirt.wasm import Program
 from lab.runners.host import BITMASK, Guest, Vocab
 from tests.controllers.sdk.recognizer.automata import Automaton, allowed, automata, free_kinds, vocabularies
+from tests.thorough import cases
 
 #: guests/table.cpp: functional; with `dead`; with signatures; byte stack; by virtual calls; StackRecognizer
 WAYS = range(6)
 
 
 @given(automata(), vocabularies(), st.sampled_from(WAYS), st.data())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=cases(200, 600), deadline=None)
 def test_masks_equal_brute_force(
     program: Callable[[str], Program], automaton: Automaton, vocab: Vocab, way: int, data: st.DataObject
 ) -> None:

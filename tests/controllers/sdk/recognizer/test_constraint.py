@@ -15,13 +15,14 @@ from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from lab.runners.host import BITMASK, Guest, Vocab
 from tests.controllers.sdk.recognizer.automata import Automaton, allowed, automata, vocabularies
+from tests.thorough import cases
 
 #: guests/table.cpp: the ways, and the unit of the cache
 CONSTRAINT, ANY_CONSTRAINT, UNIT = 6, 7, 512
 
 
 @given(automata(), vocabularies(), st.sampled_from([0, 1, 2, 5, 255]), st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(130, 400), deadline=None)
 def test_cached_masks(
     program: Callable[[str], Program], automaton: Automaton, vocab: Vocab, budget: int, data: st.DataObject
 ) -> None:
@@ -100,7 +101,7 @@ def test_tokens_that_do_not_fit(program: Callable[[str], Program]) -> None:
 
 
 @given(automata(), vocabularies(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(30, 100), deadline=None)
 def test_any_constraint_behaves_like_the_constraint_it_holds(
     program: Callable[[str], Program], automaton: Automaton, vocab: Vocab, data: st.DataObject
 ) -> None:

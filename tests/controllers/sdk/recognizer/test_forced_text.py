@@ -21,7 +21,7 @@ from tests.pyaici.tokens.published import tokenizer_json
 from tests.thorough import also, cases
 
 #: byte-level BPE with different patterns; SentencePiece BPE with byte fallback and no words at all
-TOKENIZERS = ["llama3", "gemma3", *also("deepseek_v3", "gpt4o", "qwen3")]
+TOKENIZERS = ["smollm2", "llama2", *also("llama3", "gemma3", "deepseek_v3", "gpt4o", "qwen3")]
 
 TEXTS = [
     Path(__file__).read_text(),

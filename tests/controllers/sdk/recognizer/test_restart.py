@@ -14,6 +14,7 @@ from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from lab.oracles.patterns import Pattern, patterns
 from lab.runners.host import BITMASK, Guest, Mid, Vocab
+from tests.thorough import cases
 
 WORDS = [b"the", b" the", b"tag", b"other", b"ab", b"abc", b'"', b"],[", b"[[", b"[a", b")]", b"([", b"left"]
 WORDS += [b" r", b"right ", b"\xc3", "é".encode(), "中文".encode(), b"12"]
@@ -115,7 +116,7 @@ def test_restarted_constraint_equals_a_new_one(
 
 
 @given(patterns(), st.sampled_from(["", " whole", " tight", " little"]), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(20, 60), deadline=None)
 def test_random_regular_expressions(
     program: Callable[[str], Program], vocab: Vocab, pattern: Pattern, words: str, rng: random.Random
 ) -> None:

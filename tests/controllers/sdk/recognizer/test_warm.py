@@ -19,6 +19,7 @@ from lab.oracles.patterns import Pattern, patterns
 from lab.runners.host import BITMASK, Guest, Mid, Vocab
 from tests.controllers.sdk.recognizer.automata import Automaton, automata, vocabularies
 from tests.controllers.sdk.recognizer.test_constraint import ANY_CONSTRAINT, CONSTRAINT, UNIT
+from tests.thorough import cases
 
 WORDS = [b"the", b" the", b"12", b"abc", b"</", b"tag", b"\xc3", "é".encode(), "中文".encode(), b'"', b"\\u"]
 
@@ -66,7 +67,7 @@ def _words(data: object) -> object:
 
 
 @given(automata(), vocabularies(), st.sampled_from([0, 1, 5, 255]), st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(70, 200), deadline=None)
 @pytest.mark.parametrize("way", [CONSTRAINT, ANY_CONSTRAINT])
 def test_random_automata(
     program: Callable[[str], Program],
@@ -223,7 +224,7 @@ def test_invalid_findings_change_no_answer(
 
 
 @given(patterns(), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(20, 60), deadline=None)
 def test_random_regular_expressions(
     program: Callable[[str], Program], vocab: Vocab, pattern: Pattern, rng: random.Random
 ) -> None:
