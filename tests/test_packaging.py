@@ -121,9 +121,7 @@ def test_every_supported_python_is_a_classifier() -> None:
     assert PROJECT["requires-python"] == f">=3.{min(int(each[1]) for each in minors if each)}"
 
 
-@pytest.mark.parametrize(
-    "python", pythons() if thorough() else list(pythons())[:: max(len(pythons()) - 1, 1)]
-)
+@pytest.mark.parametrize("python", list(pythons())[: None if thorough() else 1])
 def test_installed_wheel_works_with_each_python(python: str, built_wheel: Path, tmp_path: Path) -> None:
     """Without the checkout. With the oldest dependencies on the first Python, the newest on all others.
 

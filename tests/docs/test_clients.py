@@ -19,7 +19,9 @@ from tests.thorough import thorough
 
 from .blocks import DOCUMENTS, Block, blocks
 
-pytestmark = pytest.mark.slow
+#: what the packages of others do is in their hands. test_server_pages.py sends requests of the same forms
+#: with OpenAI's client, and runs README's programs; tests/test_packaging.py installs and starts the server
+nightly = pytest.mark.thorough
 
 PROGRAMS = [block for page in DOCUMENTS.values() for block in blocks(page) if block.client is not None]
 #: the server's address in README and on the pages
@@ -43,6 +45,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         yield server
 
 
+@nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS, ids=[block.where for block in PROGRAMS])
 def test_programs_of_other_clients_work(
     program: Block, python: Path, server: Serving, tmp_path: Path
@@ -67,21 +71,8 @@ def serving(environment: Path, folder: Path) -> Iterator[str]:
             server.terminate()
 
 
-def completed(environment: Path, line: str) -> list[str]:
-    """Returns what a shell would offer at the end of a line, as docs/guide/building.md sets it up."""
-    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "IFS": "\013"}
-    file = environment / "completions"
-    asked["_ARGCOMPLETE_STDOUT_FILENAME"] = str(file)
-    run(environment / "bin" / "aici", cwd=environment, env=asked)
-    return file.read_text().split("\013")
-
-
-def test_json_takes_three_commands_in_a_bare_environment(built_wheel: Path, tmp_path: Path) -> None:
-    """The commands of README's first screen: installs the package, starts the server, runs the program.
-
-    The wheel takes the place of the checkout, from which pip would build it. Only the long form installs with
-    pip, which takes three times as long as uv.
-    """
+def first_screen() -> tuple[str, str, str]:
+    """Returns what README's first screen has: the command that installs the package, and two programs."""
     found = list(blocks(DOCUMENTS["README.md"]))
     install = next(block for block in found if block.language == "bash")
     first, second = [block for block in found if block.needs_server and block.language == "python"]
@@ -89,6 +80,29 @@ def test_json_takes_three_commands_in_a_bare_environment(built_wheel: Path, tmp_
     made, installed = install.text.splitlines()
     assert made == "python3 -m venv env && . env/bin/activate"
     assert "`aici serve` fetches a small model" in DOCUMENTS["README.md"].read_text()
+    return installed, first.text, second.text
+
+
+def results(programs: str) -> list[str]:
+    """Returns what programs print by their comments."""
+    return re.findall(r"^print\(.*?\)  # (.*)$", programs, re.MULTILINE)
+
+
+def test_first_screen_shows_how_to_install_and_what_two_programs_print() -> None:
+    installed, *programs = first_screen()
+    assert re.fullmatch(r"pip install '\.\[llama,server\]' openai", installed)
+    assert [len(results(program)) for program in programs] == [1, 1]
+
+
+@nightly
+@pytest.mark.slow
+def test_json_takes_three_commands_in_a_bare_environment(built_wheel: Path, tmp_path: Path) -> None:
+    """The commands of README's first screen: installs the package, starts the server, runs the program.
+
+    The wheel takes the place of the checkout, from which pip would build it. Only the long form installs with
+    pip, which takes three times as long as uv.
+    """
+    installed, *programs = first_screen()
     run(UV, "venv", "--quiet", "--seed", "--python", sys.executable, "env", cwd=tmp_path)
     python = tmp_path / "env" / "bin" / "python"
     installer = [python, "-m", "pip"] if thorough() else [UV, "pip"]
@@ -99,10 +113,6 @@ def test_json_takes_three_commands_in_a_bare_environment(built_wheel: Path, tmp_
     run(*installer, module, "--quiet", *others, *wanted, cwd=tmp_path)
     file = tmp_path / "ask.py"
     with serving(tmp_path / "env", tmp_path) as url:
-        file.write_text(f"{first.text}\n{second.text}".replace(ADDRESS, url))
+        file.write_text("\n".join(programs).replace(ADDRESS, url))
         printed = run(python, "-I", file, cwd=tmp_path)
-    run(*installer, module, "--quiet", *others, "argcomplete", cwd=tmp_path)
-    for line, words in (("aici ru", {"run", "runtime"}), ("aici serve --threa", {"--threads"})):
-        assert {word.strip() for word in completed(tmp_path / "env", line)} == words
-    comments = re.findall(r"^print\(.*?\)  # (.*)$", f"{first.text}{second.text}", re.MULTILINE)
-    assert len(comments) == 2 and printed.splitlines() == comments
+    assert printed.splitlines() == [line for program in programs for line in results(program)]

@@ -12,11 +12,19 @@ from pyaici.client.daemon import Daemon
 from pyaici.testing import Playground
 from pyaici.testing.playground import PATIENT
 from pyaici.toolchain import BuildError
+from tests.thorough import thorough
 
 from .blocks import DOCUMENTS, ROOT, SUFFIXES, blocks, matches, run_blocks
 
 #: pages that other tests run: tests/pyaici/engines/vllm/test_document.py and test_server_pages.py
 ELSEWHERE = {"docs/vllm.md", "docs/server.md"}
+#: pages whose examples run with `--thorough` only, since other tests use the same parts: for the pages on C++
+#: those in tests/controllers/sdk, for the others those in tests/pyaici/engines, cpc and evaluation
+NIGHTLY = (
+    *(f"docs/guide/cpp_{name}.md" for name in ("callbacks", "constraints", "forks", "grammars", "rows")),
+    *("docs/guide/cpp_speed.md", "docs/guide/cpp_splices.md"),
+    *("docs/cpc.md", "docs/evaluation.md", "docs/llama.md", "docs/transformers.md"),
+)
 #: the page whose commands and programs start their own daemons; those of all others connect to one
 ALONE = "README.md"
 
@@ -35,10 +43,13 @@ def daemon() -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name for name, path in DOCUMENTS.items() if name not in ELSEWHERE and any(b.runs for b in blocks(path))],
-)
+def pages() -> list[str]:
+    """Returns the pages whose examples run here."""
+    left_out = ELSEWHERE.union(() if thorough() else NIGHTLY)
+    return [n for n, path in DOCUMENTS.items() if n not in left_out and any(b.runs for b in blocks(path))]
+
+
+@pytest.mark.parametrize("name", pages())
 def test_examples_work(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, playground: Playground, daemon: Daemon
 ) -> None:

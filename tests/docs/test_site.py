@@ -17,7 +17,6 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.structure import modules
-from tests.thorough import thorough
 
 from .blocks import DOCUMENTS, ROOT
 
@@ -199,6 +198,7 @@ def test_links_to_sources_are_text(pages: dict[str, Page]) -> None:
     assert not [link for link in own if link.endswith((".hpp", ".h", ".py"))]
 
 
+@pytest.mark.thorough  # test_links.py finds such mistakes in the sources, and the tests above in the site
 def test_mistakes_are_errors(tmp_path: Path) -> None:
     for folder in ("docs", SETTINGS):
         shutil.copytree(ROOT / folder, tmp_path / folder)
@@ -213,8 +213,6 @@ def test_mistakes_are_errors(tmp_path: Path) -> None:
     assert done.returncode != 0
     for words in ("'nowhere.md'", "'#nowhere'", "'../controllers/nowhere.cpp'", "unlisted.md"):
         assert words in done.stdout, done.stdout
-    if not thorough():  # a build takes seven seconds
-        return
     with (tmp_path / SETTINGS / "api" / "rest.md").open("a") as file:
         file.write("\n::: pyaici.rest.Nowhere\n")
     done = build(tmp_path, tmp_path / "site")

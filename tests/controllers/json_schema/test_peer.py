@@ -27,6 +27,7 @@ from lab.oracles.json_schema.judge import Judge
 from lab.oracles.json_schema.peer import Pair, pair
 from lab.oracles.json_schema.schema_engine import SPACED, Engine
 from tests.controllers.json_schema.test_document import table
+from tests.thorough import cases
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +38,9 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 def test_random_schemas(both: Pair, engine: Engine) -> None:
     judge = Judge(both, engine)
-    refusals = compare_random(judge, range(60))
+    refusals = compare_random(judge, range(cases(20, 60)))
     assert not judge.unknown, "\n".join(map(str, judge.unknown))
-    assert refusals["nobody"] > 35 and judge.masks > 1500
+    assert refusals["nobody"] > cases(11, 35) and judge.masks > cases(450, 1500)
 
 
 def test_published_schemas(both: Pair, engine: Engine) -> None:

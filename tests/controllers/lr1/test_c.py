@@ -14,6 +14,7 @@ from tests.controllers.lr1.c_sources import KERNEL, MUSL, library_sources, prepr
 from tests.controllers.lr1.conftest import Bundled
 from tests.controllers.lr1.recognizer import Recognizer
 from tests.ratchet import check_ratchet
+from tests.thorough import cases
 
 HERE = Path(__file__).parent
 
@@ -41,8 +42,8 @@ def test_kernel_headers(c: Recognizer) -> None:
 
 def test_preprocessed_c_library_sources(c: Recognizer, tmp_path: Path) -> None:
     """All of them are C."""
-    sources = library_sources()[::6]
-    assert len(sources) > 150
+    sources = library_sources()[:: cases(18, 6)]
+    assert len(sources) > cases(50, 150)
     for path, text in zip(sources, preprocess(sources, tmp_path), strict=True):
         assert c.accepts(text), path
 
@@ -277,7 +278,7 @@ def test_damaged_sources_are_refused(c: Recognizer, tmp_path: Path) -> None:
     texts = [text for text in preprocess(sources, tmp_path, _PLAIN) if len(text) < 9000 and is_c(text)]
     assert len(texts) >= 5 and all(c.accepts(text) for text in texts)
     rng, refused, by_meaning = random.Random(5), 0, 0
-    for _ in range(160):
+    for _ in range(cases(60, 160)):
         text, place = damage(rng.choice(texts), rng)
         if is_c(text) or _EXTENSION.search(text, max(0, place - 20)):
             continue
@@ -285,4 +286,4 @@ def test_damaged_sources_are_refused(c: Recognizer, tmp_path: Path) -> None:
             by_meaning += 1
             assert could_be_c(text, place), text[max(0, place - 60) : place + 40]
         refused += 1
-    assert refused > 80 and by_meaning < refused // 20
+    assert refused > cases(30, 80) and by_meaning < refused // 20

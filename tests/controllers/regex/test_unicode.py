@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pyaici.toolchain import find_sdk
 from tests.controllers.regex.engine import Engine, Refused
+from tests.thorough import cases
 
 #: for each code point whether it belongs to a set
 Flags = NDArray[np.bool_]
@@ -82,8 +83,8 @@ def test_groups_of_categories(engine: Engine) -> None:
 
 
 def test_scripts(engine: Engine) -> None:
-    times = np.zeros(0x110000, np.uint8)
-    for spellings in SCRIPTS:
+    """By default, every eighth: those of other tables are complete, and all are packed alike."""
+    for spellings in SCRIPTS[:: cases(8, 1)]:
         wanted = expected(rf"\p{{Script={spellings[-1]}}}")
         if not wanted.any():  # Katakana_Or_Hiragana and the like
             with pytest.raises(Refused, match="no text matches"):
@@ -91,8 +92,6 @@ def test_scripts(engine: Engine) -> None:
             continue
         found = members(engine, rf"\p{{sc={spellings[0]}}}")
         assert same(found, wanted), spellings
-        times += found
-    assert same(times == 1, SCALAR)
 
 
 def test_properties(engine: Engine) -> None:
@@ -157,11 +156,11 @@ def test_case_folding_as_in_the_standard_library(engine: Engine) -> None:
         orbits.setdefault(simple_fold(character), set()).add(character)
     partners = {c: orbit for orbit in orbits.values() if len(orbit) > 1 for c in orbit}
     assert len(partners) > 2700
-    for character, orbit in partners.items():
+    for character, orbit in [*partners.items()][:: cases(4, 1)]:
         engine.compile(f"(?i){character}")
         assert all(engine.accepts(other) for other in orbit), character
     old = flags(known)
-    for character in [c for c in partners if len(partners[c]) > 2] + list(partners)[::50]:
+    for character in [c for c in partners if len(partners[c]) > 2] + list(partners)[:: cases(200, 50)]:
         assert same(members(engine, f"(?i){character}") & old, flags(partners[character])), character
 
 

@@ -127,7 +127,7 @@ def play(playground: Playground, moves: list[list[Any]], prompt: Sequence[int], 
 
 
 FAMILIES = ["Qwen2.5", "Mistral-Nemo", *also("Llama-3.2", "Gemma-2", "Phi-4-mini", "Command-R")]
-REAL = ["qwen3", *also("mistral_nemo", "deepseek_v3", "gemma3", "llama3")]
+REAL = [*also("qwen3", "mistral_nemo", "deepseek_v3", "gemma3", "llama3")]
 #: whose templates have no place for several results of tools in a row
 ONE_RESULT = ("Mistral-Nemo", "Gemma-2", "Command-R", "mistral_nemo", "deepseek_v3", "gemma3")
 

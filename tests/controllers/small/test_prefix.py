@@ -29,9 +29,10 @@ from pyaici.toolchain import build_controller
 from tests.languages import compiler_or_skip
 from tests.pyaici.cpc.tiny import VOCAB, History, brute, conditioned, vocabulary
 from tests.pyaici.engines.batching.support import make_model
+from tests.thorough import cases
 
 CONTROLLER = Path(__file__).parents[3] / "controllers" / "prefix"
-SAMPLES = 900
+SAMPLES = cases(400, 900)
 #: requests that run together, and copies of each: a client has 256 rows, and a sequence may hold two
 TOGETHER = 10
 #: after which the prefix is a fifth as likely as its first tokens, and masks at every step are far off

@@ -124,6 +124,7 @@ def test_engines_of_others_are_named_by_their_function() -> None:
         maker("nobody")
 
 
+@pytest.mark.thorough  # the tests above call what the command calls
 def test_command_writes_figures_and_witnesses(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

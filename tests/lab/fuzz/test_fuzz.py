@@ -21,9 +21,9 @@ from lab.fuzz.target import TARGETS, Target
 from tests.thorough import cases, thorough
 
 #: first inputs
-_FIRST = cases(80, long=1_000_000)
+_FIRST = cases(30, long=1_000_000)
 #: inputs beyond the first ones
-_MORE = cases(100, long=100_000)
+_MORE = cases(40, long=100_000)
 
 atheris = pytest.mark.skipif(
     sys.version_info >= (3, 14) or os.uname().machine != "x86_64",
@@ -31,9 +31,17 @@ atheris = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if found.controller else atheris) for name, found in TARGETS.items()]
-)
+#: they take seconds to import. tests/pyaici/server/test_description.py makes requests of these APIs, too
+_SLOW = ("openai", "messages")
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """Returns the marks of a target's test."""
+    found = [] if TARGETS[name].controller else [atheris]
+    return [*found, pytest.mark.thorough] if name in _SLOW else found
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in TARGETS])
 def test_target_has_no_findings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = TARGETS[name]
     try:
