@@ -59,7 +59,7 @@ def aici(built_wheel: Path, folder: Path) -> Iterator[Callable[..., str]]:
 
 
 def test_shells_complete_commands(aici: Callable[..., str], folder: Path) -> None:
-    """As docs/guide/building.md sets it up."""
+    """Shells call the program as docs/guide/building.md says."""
     found = folder / "completions"
     asked = {"_ARGCOMPLETE": "1", "COMP_LINE": "aici ru", "COMP_POINT": "7", "IFS": "\013"}
     run(folder / "env" / "bin" / "aici", cwd=folder, env=asked | {"_ARGCOMPLETE_STDOUT_FILENAME": str(found)})
