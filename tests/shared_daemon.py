@@ -1,4 +1,4 @@
-"""Lets playgrounds and replays of a process of pytest share a daemon, which they start otherwise for each.
+"""Lets playgrounds, replays, checkers and texts of a process of pytest share a daemon.
 
 So does `Runtime(workers=1, limits=PATIENT)` in a fixture whose tests leave the daemon and its worker alone.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,9 @@ def sharing() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runtime, "Daemon", start)
+        # without limits: $AICI_LIMITS has the same ones in tests
+        patch.setattr("pyaici.scripting.checker.Runtime", partial(runtime.Runtime, limits=PATIENT))
+        patch.setattr("pyaici.testing.texts.Runtime", partial(runtime.Runtime, limits=PATIENT))
         try:
             yield
         finally:

@@ -26,6 +26,7 @@ from aicirt.wasm.snapshot import fork, start_from, take_snapshot
 from lab.runners.wat import controller
 from lab.system.processes import open_files
 from lab.system.waiting import PATIENCE
+from tests.thorough import cases
 
 Make = Callable[..., Instance]
 
@@ -348,7 +349,7 @@ def _leaves_nothing(work: Callable[[], object]) -> bool:
     return False
 
 
-def test_thousands_of_guests_leave_no_descriptors_or_mappings(make: Make) -> None:
+def test_hundreds_of_guests_leave_no_descriptors_or_mappings(make: Make) -> None:
     parent = make('(data (i32.const 0) "x") (func (export "aici_pre_process") (result i32) unreachable)')
     parent.write(5000, b"state")
 
@@ -367,7 +368,7 @@ def test_thousands_of_guests_leave_no_descriptors_or_mappings(make: Make) -> Non
             del guests, guest, snapshot  # guests[0] is not closed, but garbage-collected
 
     churn(50)
-    assert _leaves_nothing(lambda: churn(500))
+    assert _leaves_nothing(lambda: churn(cases(100, 500)))
 
 
 def test_failed_forks_leave_no_descriptors_or_mappings(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,7 +386,7 @@ def test_failed_forks_leave_no_descriptors_or_mappings(make: Make, monkeypatch: 
     monkeypatch.setattr(snapshot_module, "copy_runs", fail)
 
     def fork_in_vain() -> None:
-        for _ in range(30):
+        for _ in range(cases(10, 30)):
             with pytest.raises(OSError, match="no more mappings"):
                 fork(parent, 5)
 

@@ -46,7 +46,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return share(tmp_path_factory.mktemp("store"))
 
 
-@pytest.fixture(params=["daemon", "AICI_SOCKET", "store", "default store"])
+# a run with AICI_SOCKET also proves what --socket does, and one with --store what AICI_STORE does
+@pytest.fixture(
+    params=[
+        pytest.param("daemon", marks=pytest.mark.thorough),
+        *("AICI_SOCKET", "store"),
+        pytest.param("default store", marks=pytest.mark.thorough),
+    ]
+)
 def place(
     request: pytest.FixtureRequest, daemon: Daemon, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:

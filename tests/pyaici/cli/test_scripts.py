@@ -178,7 +178,13 @@ def test_starter_script_passes_its_tests(language: str, capsys: pytest.CaptureFi
     assert main(["test", "story", "--json"]) == 0
     results = json.loads(capsys.readouterr().out)
     assert [(each["file"], each["passed"]) for each in results] == [("story/tests.toml", True)] * 2
+
+
+def test_tests_of_a_changed_starter_fail_until_they_are_updated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "--python", "story"]) == 0
+    script = SCRIPTS["python"]
     Path("one.toml").write_text('prompt = "x"\n')
+    capsys.readouterr()
     assert main(["test", f"story/{script}", "--transcript", "story/tests.toml", "one.toml"]) == 0
     shown = capsys.readouterr().out
     assert "story/tests.toml: 2 cases, 0 failed" in shown and "one.toml: 1 case, 0 failed" in shown

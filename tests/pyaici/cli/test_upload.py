@@ -38,10 +38,11 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store without a daemon."""
-    return tmp_path_factory.mktemp("store") / "store"
+    return share(tmp_path_factory.mktemp("store") / "store")
 
 
-@pytest.fixture(params=["daemon", "store", "variable"])
+# the variable names a daemon, as --socket does: test_script_is_uploaded_listed_and_removed has it always
+@pytest.fixture(params=["daemon", "store", pytest.param("variable", marks=pytest.mark.thorough)])
 def place(
     request: pytest.FixtureRequest, store: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
@@ -204,7 +205,7 @@ def test_invalid_files_names_and_tags_are_refused(
 def test_ids_take_precedence_over_tags_and_need_eight_digits(
     guest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = ["--store", str(tmp_path / "store")]
+    where = ["--store", str(share(tmp_path / "store"))]
     assert main(["upload", str(guest), *where]) == 0
     assert main(["upload", "regex", *where]) == 0
     victim, planted = identity(guest), identity(find_controller("regex"))

@@ -38,9 +38,14 @@ def guest_wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_controller(GUESTS / "guest.c", tmp_path_factory.mktemp("guests") / "guest.wasm").path
 
 
-#: run a test with a real daemon, or with both kinds, to show that they are alike: each file has such a test
+#: runs a test with a real daemon
 real = pytest.mark.parametrize("world", ["real"], indirect=True)
+#: runs a test with both kinds, to show that they are alike: each file has such a test
 also_real = pytest.mark.parametrize("world", ["simulated", "real"], indirect=True)
+#: the same for tests that start a daemon of their own: `also_real` and test_orders.py prove it for less
+thoroughly_real = pytest.mark.parametrize(
+    "world", ["simulated", pytest.param("real", marks=pytest.mark.thorough)], indirect=True
+)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
 
-from .conftest import VOCABULARY, Player, also_real, guest_runtime
+from .conftest import VOCABULARY, Player, guest_runtime, thoroughly_real
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def two_workers(world: World | None, guest_wasm: Path) -> Iterator[Player]:
         yield Player(runtime)
 
 
-@also_real
+@thoroughly_real
 def test_children_of_two_workers_have_different_numbers(two_workers: Player) -> None:
     """This also holds when the link numbers have wrapped around to one that is still in use."""
     player = two_workers

@@ -15,7 +15,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller
 from tests.simulation import World
 
-from .conftest import GUESTS, VOCABULARY, Player, also_real
+from .conftest import GUESTS, VOCABULARY, Player, thoroughly_real
 
 END = VOCABULARY.eos[0]
 PRE, POST = 2, 4
@@ -177,7 +177,7 @@ def test_forks_start_without_flags_and_then_follow_their_own_results(player: Pla
     assert calls(player, parent) == calls(player, child) == ["post 4", "pre 4", "mid 4"]
 
 
-@also_real
+@thoroughly_real
 def test_a_clone_has_the_flags_of_its_parent(player: Player) -> None:
     seq = player.start("a6a0")
     player.mid(seq)

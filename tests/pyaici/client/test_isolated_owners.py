@@ -21,7 +21,7 @@ from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
 
-from .conftest import VOCABULARY, Player, also_real, real
+from .conftest import VOCABULARY, Player, real, thoroughly_real
 
 Join = Callable[[str], Runtime]
 
@@ -79,7 +79,7 @@ def test_a_client_cannot_attach_to_the_worker_of_another_owner(join: Join, guest
     assert all(works(runtime, seq) for runtime, seq in zip((a, b), seqs, strict=True))
 
 
-@also_real
+@thoroughly_real
 def test_a_client_that_acts_for_many_owners_uses_the_workers_of_each(join: Join, guest_wasm: Path) -> None:
     server = join("server")
     module = server.upload(guest_wasm, owner="a").id

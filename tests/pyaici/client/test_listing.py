@@ -15,7 +15,7 @@ from tests.aicirt.modules.test_listing import with_exports
 from tests.aicirt.modules.wat import small_module
 from tests.simulation import World
 
-from .conftest import also_real
+from .conftest import thoroughly_real
 
 
 def scripts(interpreter: str, count: int) -> list[StoredScript]:
@@ -33,7 +33,7 @@ def test_uploads_with_huge_names_do_not_break_the_list(world: World, tmp_path: P
             assert victim.health()["modules"] == 3
 
 
-@also_real
+@thoroughly_real
 def test_a_list_comes_in_pages(world: World | None, tmp_path: Path) -> None:
     with Daemon(workers=1, store=tmp_path) as daemon, Runtime(daemon.socket_path, owner="ann") as runtime:
         interpreter = runtime.upload(small_module()).id

@@ -16,7 +16,7 @@ from pyaici.client.results import Look, MidResult
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
 
-from .conftest import VOCABULARY, Player, also_real
+from .conftest import VOCABULARY, Player, thoroughly_real
 
 #: dense rows of a worker
 ROWS = 2
@@ -53,7 +53,7 @@ def show(player: Player, seq: int, look: Look, value: float = 0.5) -> MidResult:
     return player.mid(seq, top_logprobs=[(7, -0.25)] * look.top_logprobs)
 
 
-@also_real
+@thoroughly_real
 def test_all_logits(looking: Player) -> None:
     seq = begin(looking, "look 0")
     asked = look(looking, seq)

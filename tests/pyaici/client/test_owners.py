@@ -26,7 +26,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
 from tests.simulation import World
 
-from .conftest import VOCABULARY, Player, also_real
+from .conftest import VOCABULARY, Player, thoroughly_real
 
 Join = Callable[..., Runtime]
 
@@ -51,7 +51,7 @@ def join(world: World | None, guest_wasm: Path, tmp_path: Path) -> Iterator[Join
         yield join
 
 
-@also_real
+@thoroughly_real
 def test_sequences_are_limited_for_all_clients_of_an_owner(join: Join, guest_wasm: Path) -> None:
     first, second, other = join("a"), join("a"), join("b")
     module = first.upload(guest_wasm).id

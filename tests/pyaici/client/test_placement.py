@@ -15,7 +15,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller
 from tests.simulation import World
 
-from .conftest import also_real, guest_runtime
+from .conftest import guest_runtime, thoroughly_real
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -43,7 +43,7 @@ def place(runtime: Runtime, seq: int) -> int:
     return next(index for (index, _), found in runtime._links._links.items() if found is link)
 
 
-@also_real
+@thoroughly_real
 def test_sequences_spread_evenly_over_idle_workers(runtime: Runtime) -> None:
     seqs = []
     for _ in range(5):

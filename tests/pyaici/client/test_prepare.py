@@ -12,7 +12,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller
 from tests.simulation import World
 
-from .conftest import VOCABULARY, also_real, guest_runtime
+from .conftest import VOCABULARY, guest_runtime, thoroughly_real
 
 _SLOW_INIT = """
 #include <aici.h>
@@ -42,7 +42,7 @@ def runtime(world: World | None, guest_wasm: Path) -> Iterator[Runtime]:
         yield runtime
 
 
-@also_real
+@thoroughly_real
 def test_prepare_raises_the_error_of_a_refused_argument(runtime: Runtime) -> None:
     with pytest.raises(ArgumentError, match="no such luck"):
         runtime.prepare("guest", "init_fail")

@@ -15,7 +15,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller
 from tests.simulation import World
 
-from .conftest import GUESTS, VOCABULARY, also_real
+from .conftest import GUESTS, VOCABULARY, thoroughly_real
 from .test_secrets import forms, memory_files
 from .test_warm import running
 
@@ -49,7 +49,7 @@ def step(runtime: Runtime, seq: int, tokens: list[int]) -> str:
     return result.logs.get(seq, "")
 
 
-@also_real
+@thoroughly_real
 def test_a_later_sequence_finds_what_an_earlier_one_has_found(world: World | None, wasm: Path) -> None:
     """This holds in all workers that have the template, and for sequences that end themselves."""
     with running(wasm, workers=2) as runtime:

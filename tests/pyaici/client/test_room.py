@@ -12,7 +12,7 @@ from aicirt.contract.errors import SpaceError
 from aicirt.contract.messages import StepInput
 from tests.simulation import World
 
-from .conftest import Player, also_real, guest_runtime
+from .conftest import Player, guest_runtime, thoroughly_real
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_cloning_several_leaves_out_those_without_room(small: Player) -> None:
     assert rows[0].bits is not None and (rows[0].bits == rows[1].bits).all()
 
 
-@also_real
+@thoroughly_real
 def test_a_fork_beyond_the_limit_ends_its_sequence(small: Player) -> None:
     """Two sequences want two children each, and there is room only for the children of the first."""
     first, second = small.start("fork 3"), small.start("fork 3")

@@ -18,7 +18,7 @@ from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
 
-from .conftest import VOCABULARY, also_real, real
+from .conftest import VOCABULARY, real, thoroughly_real
 
 Join = Callable[..., Runtime]
 #: the CPU time of a few calls
@@ -140,7 +140,7 @@ def test_straight_code_ends_its_own_sequence_only(join: Join, guest_wasm: Path) 
     assert [worker["pid"] for worker in runtime.health()["workers"]] == [before]
 
 
-@also_real
+@thoroughly_real
 def test_the_error_explains_how_the_time_allowance_grows(join: Join, guest_wasm: Path) -> None:
     runtime = join("only")
     seq = runtime.instantiate(runtime.upload(guest_wasm).id, "pre_loop")

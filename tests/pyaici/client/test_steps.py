@@ -19,7 +19,7 @@ from lab.system.waiting import wait_until
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
 
-from .conftest import VOCABULARY, Player, also_real, guest_runtime
+from .conftest import VOCABULARY, Player, guest_runtime, thoroughly_real
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_step_does_not_wait_for_the_slow_controller_of_another_sequence(
             assert result.mid[fast].verb == Verb.SAMPLE
 
 
-@also_real
+@thoroughly_real
 @pytest.mark.parametrize("fetched", [False, True])
 def test_unfetched_forks_of_an_abandoned_step_are_undone(own: Player, fetched: bool) -> None:
     """The engine keeps the forks whose numbers it has fetched."""

@@ -14,7 +14,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller
 from tests.simulation import World
 
-from .conftest import GUESTS, VOCABULARY, also_real
+from .conftest import GUESTS, VOCABULARY, thoroughly_real
 
 Variables = dict[int, dict[bytes, bytes]]
 WRITER = GUESTS / "writer.c"
@@ -116,7 +116,7 @@ def test_writes_of_a_suspended_sequence_are_reported(runtime: Runtime) -> None:
     runtime.free([seq])
 
 
-@also_real
+@thoroughly_real
 def test_forks_and_clones_share_the_variables_of_a_request(runtime: Runtime) -> None:
     seq = runtime.instantiate("writer", "a", (1, 2))
     step(runtime, send(seq))

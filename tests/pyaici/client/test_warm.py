@@ -25,7 +25,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller
 from tests.simulation import World
 
-from .conftest import GUESTS, VOCABULARY, also_real
+from .conftest import GUESTS, VOCABULARY, thoroughly_real
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def play(runtime: Runtime, seq: int, steps: int) -> list[str]:
     return log.split()
 
 
-@also_real
+@thoroughly_real
 def test_a_later_request_finds_the_tables_filled(world: World | None, wasm: Path) -> None:
     """This also holds in workers that already have the template. A running sequence keeps its own tables."""
     with running(wasm, workers=2, warm_budget_ms=0) as cold:

@@ -80,7 +80,7 @@ def test_builds_of_cancelled_callers_end() -> None:
 
 
 def test_build_with_another_waiting_caller_goes_on() -> None:
-    with Runtime(workers=1, limits={"init_ms": 1000}) as runtime:
+    with Runtime(workers=1, limits={"init_ms": 300}) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(slow_module()).id
 
@@ -100,14 +100,14 @@ def test_build_with_another_waiting_caller_goes_on() -> None:
 
 
 def test_accepted_argument_does_not_wait_for_slow_new_ones() -> None:
-    with Runtime(workers=1, limits={"init_ms": 1000}) as runtime:
+    with Runtime(workers=1, limits={"init_ms": 300}) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(slow_module()).id
 
         async def main() -> None:
             store = ControllerStore(runtime, ServerSettings())
             await store.prepare(module, "ok", USER)
-            slow = [asyncio.create_task(store.prepare(module, f"n {number}", USER)) for number in range(6)]
+            slow = [asyncio.create_task(store.prepare(module, f"n {number}", USER)) for number in range(4)]
             while not runtime.health()["builds"]["running"]:
                 await asyncio.sleep(0.01)
             await store.prepare(module, "ok", USER)

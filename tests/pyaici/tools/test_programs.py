@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.runners.compiled import share
 from lab.system.waiting import wait_until
 from pyaici.cli.__main__ import main
 from pyaici.client.runtime import Runtime
@@ -62,7 +63,7 @@ def test_aici_runtime_runs_tools_beside_the_daemon(
     command += ["--mcp", server("calc"), "--mcp", server("bad", broken)]
     command += ["--http-allow", "https://example.org"]
     notes = tmp_path / "notes"
-    environment = {**os.environ, "AICI_STORE": str(tmp_path / "store"), "NOTES": str(notes)}
+    environment = {**os.environ, "AICI_STORE": str(share(tmp_path / "store")), "NOTES": str(notes)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as daemon:
         try:
             wait_until(path.exists)
@@ -87,14 +88,14 @@ def test_aici_runtime_runs_tools_beside_the_daemon(
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-def test_the_help_of_both_lists_the_options() -> None:
+def test_the_help_of_both_lists_the_options(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("serve", "runtime"):
-        command = [sys.executable, "-m", "pyaici.cli", name, "--help"]
-        text = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        text = capsys.readouterr().out
         assert all(option in text for option in ("--mcp", "--http-allow", "--tool-calls", "--tool-seconds"))
 
 
-def test_invalid_settings_are_explained() -> None:
-    command = [sys.executable, "-m", "pyaici.cli", "runtime", "--mcp", "calc"]
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
-    assert done.returncode == 1 and "write NAME=COMMAND or NAME=URL" in done.stderr
+def test_invalid_settings_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runtime", "--mcp", "calc"]) == 1
+    assert "write NAME=COMMAND or NAME=URL" in capsys.readouterr().err

@@ -11,7 +11,8 @@ import pytest
 from tests.pyaici.tools.support import Caller, over_http, server
 
 
-@pytest.fixture(scope="module", params=["a program", "HTTP"])
+# results come as the same objects of the official package; test_servers.py has calls over HTTP
+@pytest.fixture(scope="module", params=["a program", pytest.param("HTTP", marks=pytest.mark.thorough)])
 def calc(request: pytest.FixtureRequest, caller: Caller) -> Iterator[Caller]:
     """A caller whose calls `calc.*` are answered by the calculator."""
     with over_http() if request.param == "HTTP" else nullcontext(server("calc")) as setting:

@@ -25,9 +25,9 @@ from tests.pyaici.server.answers.events import joined
 from tests.thorough import cases
 
 #: answers in each format; each is read whole, in characters, and cut at random places
-ANSWERS = cases(200, 1_000_000)
+ANSWERS = cases(60, 1_000_000)
 #: answers that are also cut at every place, and those that are compared with the grammar
-EVERY_PLACE, CHECKED = cases(10, 2000), cases(12, 200)
+EVERY_PLACE, CHECKED = cases(4, 2000), cases(5, 200)
 #: a stop string, which counts in texts alone
 STOP = "§"
 ALL = [*FORMATS.values(), AI00]

@@ -58,6 +58,8 @@ async def _limits() -> None:
         assert text.endswith(FORCED) and finish == "length"
 
 
+# the same with fewer tokens in test_thinking_ends_by_force, and through HTTP in openai/test_reasoning.py
+@pytest.mark.thorough
 def test_messages_have_a_budget_of_thinking() -> None:
     asyncio.run(_budget())
 
