@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import os
 import signal
 import ssl
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +29,13 @@ pytest_plugins = ["tests.recorder"]
 #: names the folder of compiled controllers to runs of pytest that this one starts
 _COMMON_CODE = "AICI_COMMON_CODE"
 _SELECTION = pytest.StashKey[Selection]()
+
+# These clients take seconds to import, and each process of pytest-xdist collects all tests, but runs few.
+for _client in ("anthropic", "openai"):
+    if _client not in sys.modules and (_spec := importlib.util.find_spec(_client)) and _spec.loader:
+        _spec.loader = importlib.util.LazyLoader(_spec.loader)
+        sys.modules[_client] = importlib.util.module_from_spec(_spec)
+        _spec.loader.exec_module(sys.modules[_client])
 
 # A shell starts background jobs with SIGINT ignored, and child processes inherit that. The programs that
 # tests interrupt would then not notice.

@@ -16,6 +16,7 @@ from aicirt.modules import ModuleStore
 from aicirt.system.files import read_regular
 from tests.aicirt.modules.wat import small_module
 from tests.stranger import as_stranger, let_through, needs_root
+from tests.thorough import also
 
 KINDS = ("fifo", "socket", "directory", "link", "loop", "device")
 
@@ -52,8 +53,15 @@ def store(tmp_path: Path) -> ModuleStore:
     return ModuleStore(tmp_path / "own", modules=tmp_path / "shared")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("suffix", [".wasm", ".script"])
+@pytest.mark.parametrize(
+    ("suffix", "kind"),
+    # both kinds of files are opened by the same function
+    [
+        *((".wasm", kind) for kind in KINDS),
+        (".script", "link"),
+        *also(*((".script", kind) for kind in KINDS)),
+    ],
+)
 def test_entries_that_are_not_regular_files_are_not_modules(
     store: ModuleStore, tmp_path: Path, kind: str, suffix: str
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from aicirt.contract.errors import OwnerLimitError
 from aicirt.settings import DaemonSettings
 from aicirt.supervisor.fair_queue import FairQueue, builds, compilations
+from tests.thorough import cases
 
 SETTINGS = DaemonSettings(owner_compile_s=100, max_compilations=3, owner_compilations=2, owner_queue=4)
 
@@ -209,7 +210,7 @@ async def failing(queue: FairQueue) -> None:
         raise ZeroDivisionError
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=cases(20, 50), deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["start", "cancel", "end"]), st.sampled_from("abc"), st.integers(0, 9))

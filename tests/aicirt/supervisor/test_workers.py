@@ -36,7 +36,7 @@ def test_process_without_processor_time_is_not_killed_as_silent() -> None:
             await pool.ready()
             worker = pool.workers[0]
             with starved(worker.pid):
-                await asyncio.sleep(6)
+                await asyncio.sleep(3)
             assert worker.alive and not worker.silent
         finally:
             await pool.stop()

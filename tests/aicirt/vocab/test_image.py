@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from aicirt.contract.errors import VocabularyError
 from aicirt.vocab import VocabularyImage, build_image, layout
 from aicirt.vocab.trie import NUM_CLASSES, OTHER, WELL_FORMED, byte_classes
+from tests.thorough import cases
 
 _LOW = 0xFFFFFF
 
@@ -78,7 +79,7 @@ def _broken(rest: bytes, bits: set[int]) -> int:
 
 
 @given(vocabularies())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=cases(30, 120), deadline=None)
 def test_image_equals_brute_force(vocabulary: tuple[list[bytes], set[int], list[int], int]) -> None:
     tokens, special, eos, size = vocabulary
     image = VocabularyImage(build_image(tokens, special=special, eos=eos, vocab_size=size))
@@ -113,7 +114,7 @@ def test_image_equals_brute_force(vocabulary: tuple[list[bytes], set[int], list[
 
 
 @given(vocabularies())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=cases(30, 120), deadline=None)
 def test_trie_equals_brute_force(vocabulary: tuple[list[bytes], set[int], list[int], int]) -> None:
     tokens, special, eos, size = vocabulary
     image = VocabularyImage(build_image(tokens, special=special, eos=eos, vocab_size=size))

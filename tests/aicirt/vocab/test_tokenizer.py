@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.tokenizer import BytesTokenizer, RankEncoder, load_tokenizer
+from tests.thorough import cases
 
 CORPUS = ["the cat sat on the mat", "the theory of the thing", "naïve café, 漢字 and 👍 again and again"] * 3
 
@@ -72,14 +73,14 @@ def test_text_is_tokenized_by_the_models_tokenizer() -> None:
 
 
 @given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(100, 400), deadline=None)
 def test_any_bytes_can_be_tokenized(data: bytes) -> None:
     tokenizer, tokens = worker(all_bytes=True)
     assert spelled(tokens, tokenizer(data)) == data
 
 
 @given(st.text(alphabet="the catson\u2581é<unk>漢\0", max_size=30) | st.binary(max_size=10).map(bytes))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(100, 400), deadline=None)
 def test_incomplete_vocabulary_spells_exactly_what_its_tokens_cover(text: str | bytes) -> None:
     """Texts made of the bytes of tokens can be spelled; other texts are a VocabularyError."""
     data = text.encode() if isinstance(text, str) else text

@@ -17,6 +17,7 @@ from aicirt.wasm.module import checkpoints as module
 from aicirt.wasm.module.checkpoints import CHECKPOINT, MAX_AFTER_CALL, MAX_STRAIGHT, checkpoints
 from aicirt.wasm.module.reader import inspect
 from aicirt.wasm.module.rewrite import rewrite
+from tests.thorough import cases
 
 #: opcodes of control flow are not counted; the instructions that compute their operands are
 CONTROL = frozenset({0x02, 0x03, 0x04, 0x05, 0x0B, 0x0C, 0x0D, 0x0E, 0x10})
@@ -175,7 +176,7 @@ class Walk:
         return worst
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=cases(20, 60))
 @given(st.integers(0, 2**32))
 def test_rewritten_code_gives_the_same_answers(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -18,6 +18,7 @@ from aicirt.wasm import Export, Instance
 from aicirt.wasm.program import Snapshot
 from aicirt.wasm.snapshot import fork, from_wire, map_readonly, start_from, take_snapshot, to_wire
 from lab.system.processes import open_files
+from tests.thorough import cases
 
 Make = Callable[..., Instance]
 #: counts its calls in a global and in two places of memory; a second 64 KiB are grown in the first call
@@ -129,7 +130,11 @@ _ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+#: of the property test
+EXAMPLES = cases(75, 300)
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_random_descriptions_are_refused_or_stay_in_their_memory(
     make: Make, shared: tuple[int, int], data: st.DataObject

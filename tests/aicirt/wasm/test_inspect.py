@@ -12,6 +12,7 @@ from aicirt.wasm.module.checkpoints import scan
 from aicirt.wasm.module.reader import Extent, GlobalType, WasmReader, inspect
 from aicirt.wasm.module.rewrite import rewrite
 from lab.runners.wat import IMPORTS, controller
+from tests.thorough import cases
 
 RICH = controller(
     """(table 5 10 funcref) (global $a (mut i64) (i64.const -1)) (global f32 (f32.const 1.5))
@@ -129,7 +130,7 @@ def test_indices_out_of_range_are_refused() -> None:
         inspect(good.replace(b"\x01f\x00\x00", b"\x01f\x00\x09"))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(100, 400), deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -161,7 +162,7 @@ def test_damaged_modules_raise_only_module_errors(edits: list[tuple[int, int, by
         pass
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(50, 200), deadline=None)
 @given(st.binary(max_size=200))
 def test_random_sections_are_refused_or_read(tail: bytes) -> None:
     wasm = b"\0asm\1\0\0\0" + tail

@@ -260,7 +260,9 @@ def test_runs_that_cannot_be_recorded_are_refused(capsys: pytest.CaptureFixture[
     assert "cannot write r.json: it is a folder" in refusal("script.py")
 
 
+# tests/test_starters.py records a model through the command, and test_replays_report_differences replays
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_recording_of_the_real_model_is_replayed_without_it(capsys: pytest.CaptureFixture[str]) -> None:
     ending = """\
     mine = await fork(2)

@@ -43,6 +43,7 @@ from pyaici.client.masks import apply_row, count_allowed
 from pyaici.client.results import StepResult
 from pyaici.client.sequences import Alarm, Outstanding, Sequences, WorkerLink
 from pyaici.client.step import Step, StepPart
+from tests.thorough import cases
 
 VOCAB = 300
 LAYOUT = Layout(VOCAB, num_rows=8, num_dense=2, ring_bytes=1 << 14)
@@ -184,7 +185,7 @@ mid = st.tuples(
     st.lists(st.tuples(number, small).map(list), max_size=2) | anything,
 ).map(list)
 message = pre | mid | st.lists(small, min_size=1, max_size=6) | anything
-fast = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+fast = settings(max_examples=cases(37, 150), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @fast

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -212,6 +213,8 @@ GROUPS: dict[str, dict[str, float]] = {
         "owner_compile_s": 0.3,
     },
     "patient": {"max_outbox": 1, "step_deadline_ms": 60_000, "mid_ms": 60_000},
+    "times of calls": {"call_seconds": 0.01, "receive_seconds": 0.01},
+    "sizes of calls": {"owner_calls": 3, "owner_message_bytes": 1000, "max_result_bytes": 1000},
 }
 
 
@@ -344,11 +347,11 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
     "max_call_bytes": ("guests", call("call_bytes 1001")),
     "max_queued_call_bytes": ("guests", call("call_thrice 800")),
     "answer_bytes": ("guests", call("call_bytes 600")),
-    "call_seconds": ({"call_seconds": 0.01}, call("calls 1", answers=False)),
-    "owner_calls": ({"owner_calls": 2}, call("calls 3", answers=False)),
-    "receive_seconds": ({"receive_seconds": 0.01}, call("receive")),
-    "owner_message_bytes": ({"owner_message_bytes": 1000}, send_much),
-    "max_result_bytes": ({"max_result_bytes": 1000}, call("call_thrice 600")),
+    "call_seconds": ("times of calls", call("calls 1", answers=False)),
+    "owner_calls": ("sizes of calls", call("calls 4", answers=False)),
+    "receive_seconds": ("times of calls", call("receive")),
+    "owner_message_bytes": ("sizes of calls", send_much),
+    "max_result_bytes": ("sizes of calls", call("call_thrice 600")),
     "max_variables": ("guests", play("variable_flood")),
     "max_variable_name": ("guests", play("long_name")),
     "max_tokenize_bytes": ("guests", play("mid_tokenize 1")),
@@ -428,11 +431,34 @@ def test_reaching_a_limit_is_counted(
         reach(limit, case)
 
 
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Daemon]]:
+    """Starts real daemons, one for each group."""
+    with ExitStack() as stack:
+
+        @functools.cache
+        def of_group(group: str) -> Daemon:
+            store = tmp_path_factory.mktemp("group")
+            return stack.enter_context(Daemon(workers=1, limits=GROUPS[group], store=store))  # type: ignore[arg-type]
+
+        yield of_group
+
+
 @real
 @pytest.mark.parametrize("limit", sorted(REAL))
 def test_reaching_a_limit_of_real_processes_is_counted(
-    limit: str, world: None, guest_wasm: Path, warm_wasm: Path, tmp_path: Path
+    limit: str,
+    world: None,
+    guest_wasm: Path,
+    warm_wasm: Path,
+    tmp_path: Path,
+    daemons: Callable[[str], Daemon],
 ) -> None:
+    group, _ = CASES[limit]
+    if isinstance(group, str):
+        with ExitStack() as stack:
+            reach(limit, Case(stack, daemons(group), guest_wasm, warm_wasm))
+        return
     with started(limit, guest_wasm, warm_wasm, tmp_path) as case:
         reach(limit, case)
 

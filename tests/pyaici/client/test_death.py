@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,33 @@ from pyaici.client.runtime import Runtime
 from .conftest import VOCABULARY, Player
 
 
-@pytest.fixture
-def runtime(guest_wasm: Path) -> Iterator[Runtime]:
+@contextmanager
+def two_workers(guest_wasm: Path) -> Iterator[Runtime]:
     with Runtime(workers=2) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")
         yield runtime
+
+
+@pytest.fixture
+def fragile(guest_wasm: Path) -> Iterator[Runtime]:
+    """A runtime of a test that kills its processes."""
+    with two_workers(guest_wasm) as runtime:
+        yield runtime
+
+
+@pytest.fixture(scope="module")
+def shared(guest_wasm: Path) -> Iterator[Runtime]:
+    with two_workers(guest_wasm) as runtime:
+        yield runtime
+
+
+@pytest.fixture
+def runtime(shared: Runtime) -> Iterator[Runtime]:
+    """A runtime that tests share: they kill none of its processes."""
+    yield shared
+    shared.free(list(shared._live))
+    wait_until(lambda: not sum(worker["sequences"] for worker in shared.health()["workers"]))
 
 
 def gone(pid: int) -> bool:
@@ -40,20 +62,20 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_a_killed_worker_takes_only_its_sequences(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_takes_only_its_sequences(fragile: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """The death itself is noticed: these limits would be a wait without end."""
     monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", PATIENCE)
     monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", PATIENCE)
-    player = Player(runtime)
+    player = Player(fragile)
     seqs = [player.start("ok") for _ in range(4)]
-    workers = {seq: runtime._live.link(seq).pid for seq in seqs}
+    workers = {seq: fragile._live.link(seq).pid for seq in seqs}
     while len({*workers.values()}) < 2:  # the least loaded worker that answers gets a sequence
         seqs.append(player.start("ok"))
-        workers[seqs[-1]] = runtime._live.link(seqs[-1]).pid
+        workers[seqs[-1]] = fragile._live.link(seqs[-1]).pid
     player.step(*seqs)
     victim = workers[seqs[0]]
     doomed = {seq for seq, pid in workers.items() if pid == victim}
-    step = runtime.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
+    step = fragile.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: gone(victim))
     pre, mid = step.wait_pre(), step.wait().mid
@@ -62,7 +84,7 @@ def test_a_killed_worker_takes_only_its_sequences(runtime: Runtime, monkeypatch:
     mid2 = {}
     live = [s for s in seqs if s in mid and mid[s].verb == Verb.SAMPLE]
     if len(live) == len(seqs):
-        step = runtime.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
+        step = fragile.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
         pre2, mid2 = step.wait_pre(), step.wait().mid
     verdicts = {**mid, **pre, **mid2, **pre2}
     errors = {seq: v.error for seq, v in verdicts.items() if v.verb == Verb.ERROR}
@@ -74,11 +96,11 @@ def test_a_killed_worker_takes_only_its_sequences(runtime: Runtime, monkeypatch:
         assert all(m.verb == Verb.SAMPLE for m in result.mid.values())
     lost = min(doomed)
     with pytest.raises(UnknownSequenceError):
-        runtime.begin_step([StepInput(lost)])
+        fragile.begin_step([StepInput(lost)])
     # a new process replaces the worker and takes new sequences
     new = [player.start("ok") for _ in range(4)]
     assert all(m.verb == Verb.SAMPLE for m in player.answers(*new).values())
-    health = runtime.health()
+    health = fragile.health()
     assert health["restarts"] == 1 and victim not in [w["pid"] for w in health["workers"]]
 
 
@@ -139,15 +161,15 @@ def test_others_do_not_wait_for_a_stopped_worker(
 
 
 def test_a_worker_that_stays_stopped_times_out_beside_others(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+    fragile: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyaici.client.step.LATE_SECONDS", 0.02)
     monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", PATIENCE)
-    player = Player(runtime)
+    player = Player(fragile)
     seqs = [player.start("ok") for _ in range(4)]
     player.step(*seqs)
-    stopped = runtime._live.link(seqs[0])
-    slow = [seq for seq in seqs if runtime._live.link(seq) is stopped]
+    stopped = fragile._live.link(seqs[0])
+    slow = [seq for seq in seqs if fragile._live.link(seq) is stopped]
     fast = [seq for seq in seqs if seq not in slow]
     os.kill(stopped.pid, signal.SIGSTOP)
     for _ in range(3):
@@ -166,12 +188,12 @@ def test_a_worker_that_stays_stopped_times_out_beside_others(
 
 
 def test_a_worker_without_processor_time_does_not_time_out(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+    fragile: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", 1.0)
-    player = Player(runtime)
+    player = Player(fragile)
     seq = player.start("ok")
-    link = runtime._live.link(seq)
+    link = fragile._live.link(seq)
     with starved(link.pid):
         # the worker sleeps now, and gets too little time to wake up and answer
         for _ in range(3):

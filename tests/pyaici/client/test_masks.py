@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from aicirt.contract.abi import RowKind
 from pyaici.client.masks import _apply_batched, apply_masks, count_allowed
 from pyaici.client.results import Row
+from tests.thorough import cases
 
 NEG_INF = float("-inf")
 CPU = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -122,7 +123,7 @@ def test_padded_vocabularies_have_their_tail_masked(
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(37, 150), deadline=None)
 def test_both_paths_equal_the_reference(data: st.DataObject) -> None:
     num_logits = data.draw(st.integers(1, 80))
     vocab_size = data.draw(st.integers(1, 90))

@@ -20,6 +20,7 @@ from pyaici.client import control as control_module
 from pyaici.client import daemon as daemon_module
 from pyaici.client.control import Control
 from pyaici.client.daemon import Daemon
+from tests.thorough import cases
 
 from .conftest import guest_runtime, real
 
@@ -157,7 +158,7 @@ def test_a_supervisor_that_answers_nothing_is_given_up(monkeypatch: pytest.Monke
 def test_a_connection_in_use_is_open(world: None, guest_wasm: Path) -> None:
     """Another thread may read what has come, after which there is nothing for a while."""
     with guest_runtime(guest_wasm) as runtime:
-        for _ in range(2000):
+        for _ in range(cases(300, 2000)):
             asking = threading.Thread(target=runtime._control.call, args=["ping"])
             asking.start()
             while asking.is_alive():

@@ -29,7 +29,9 @@ SEQUENCES, TOGETHER = cases(64, 256), 8
 ALPHA = 1e-4
 
 
+# test_exactness.py proves the same with small models, and server/cpc/test_routes.py asks the real one
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_samples_have_the_distribution_of_the_enumeration(tmp_path: Path) -> None:
     """There are 24 histories; the enumeration computes the softmax in float64."""
     torch.set_num_threads(1)

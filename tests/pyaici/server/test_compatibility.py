@@ -7,12 +7,6 @@ import re
 from typing import Any, NamedTuple
 
 import pytest
-from anthropic.types import message_create_params
-from anthropic.types.beta import message_create_params as beta_message_create_params
-from ollama import _types as ollama_types
-from openai.types import completion_create_params
-from openai.types.chat import completion_create_params as chat_create_params
-from openai.types.responses import response_create_params
 
 from pyaici.server.apis.fields import OpenBody
 from pyaici.server.apis.messages.requests import MessagesRequest
@@ -121,7 +115,9 @@ def check_complete(route: str, *kinds: Any, depth: int = 9) -> None:
 
 
 def test_page_has_each_field_of_openais_client() -> None:
-    chats, completions = chat_create_params, completion_create_params
+    from openai.types import completion_create_params as completions
+    from openai.types.chat import completion_create_params as chats
+
     check_complete(
         "/v1/chat/completions",
         chats.CompletionCreateParamsNonStreaming,
@@ -135,6 +131,8 @@ def test_page_has_each_field_of_openais_client() -> None:
 
 
 def test_page_has_each_field_of_openais_responses() -> None:
+    from openai.types.responses import response_create_params
+
     kinds = (
         response_create_params.ResponseCreateParamsNonStreaming,
         response_create_params.ResponseCreateParamsStreaming,
@@ -143,6 +141,9 @@ def test_page_has_each_field_of_openais_responses() -> None:
 
 
 def test_page_has_each_field_of_anthropics_client() -> None:
+    from anthropic.types import message_create_params
+    from anthropic.types.beta import message_create_params as beta_message_create_params
+
     kinds = (
         kind
         for base in (message_create_params, beta_message_create_params)
@@ -152,6 +153,8 @@ def test_page_has_each_field_of_anthropics_client() -> None:
 
 
 def test_page_has_each_field_of_ollamas_client() -> None:
+    from ollama import _types as ollama_types
+
     for route, kind in (
         ("/api/generate", ollama_types.GenerateRequest),
         ("/api/chat", ollama_types.ChatRequest),

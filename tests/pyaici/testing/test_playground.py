@@ -27,6 +27,7 @@ from pyaici.client.step import Step
 from pyaici.testing import Playground, Transcript, Wish, small_vocabulary
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller
+from tests.thorough import cases
 
 GUESTS = Path(__file__).resolve().parents[2]
 Play = Callable[..., Transcript]
@@ -232,7 +233,11 @@ def test_last_tokens_are_reported_in_the_next_step_of_the_others(
     assert [[item.final for item in inputs] for inputs in steps] == [[False], [False, True], [True]]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+#: of the property test
+EXAMPLES = cases(20, 40)
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10_000), temperature=st.sampled_from([0.0, 5.0]))
 def test_skipping_callbacks_changes_no_answers(
     playground: Playground, folder: Path, seed: int, temperature: float

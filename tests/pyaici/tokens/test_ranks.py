@@ -21,6 +21,7 @@ from pyaici.tokens.token_lists import oniguruma_pattern
 from pyaici.tokens.tokenizer_json import markup
 from tests.pyaici.tokens.published import vocabulary
 from tests.pyaici.tokens.texts import LOOKALIKES, PLAIN, RAW
+from tests.thorough import cases
 
 ENCODINGS = ["r50k_base", "cl100k_base", "o200k_base"]
 
@@ -68,7 +69,7 @@ def test_encodes_as_tiktoken_does(name: str) -> None:
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(37, 150), deadline=None)
 def test_encodes_any_text_as_tiktoken_does(text: str) -> None:
     for name in ENCODINGS:
         assert loaded(name)[1](text.encode()) == encoding(name).encode_ordinary(text)

@@ -36,6 +36,7 @@ from pyaici.server.answers.known_formats import (
 from pyaici.server.answers.plan import AnswerPlan, Marks, Start
 from pyaici.server.answers.reader import Event, Reasoning, Text, open_reader
 from tests.pyaici.server.answers.events import joined
+from tests.thorough import cases
 
 CITY = {
     "type": "object",
@@ -297,7 +298,7 @@ def test_optional_arguments_and_words_of_python(kbnf: Callable[[str], Controller
             assert _read(PYTHONIC, FREE, list(text)) == [Call(*call) for call in found]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(20, 60), deadline=None)
 @given(
     form=st.sampled_from(list(FORMATS.values())),
     city=st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=12),

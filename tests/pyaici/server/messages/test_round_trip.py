@@ -15,6 +15,7 @@ from pyaici.server.apis.messages import Answer, Plan, Usage, plan
 from pyaici.server.apis.messages.plan import written_calls
 from pyaici.server.apis.messages.requests import ToolUseBlock
 from tests.pyaici.server.messages.bodies import request, tool
+from tests.thorough import cases as number_of_cases
 
 Make = Callable[[Plan], Controller]
 
@@ -121,7 +122,7 @@ def cases(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[ToolUseBlock]]:
     return tools, calls
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=number_of_cases(20, 80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=cases(), before=st.sampled_from(["", "I look.\n", "<think>a</think>\n"]), data=st.data())
 def test_calls_are_accepted_and_read_again(
     grammar: Make, case: tuple[list[dict[str, Any]], list[ToolUseBlock]], before: str, data: st.DataObject

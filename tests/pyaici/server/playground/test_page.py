@@ -13,6 +13,7 @@ from pyaici.bundled import bundled_controllers
 from tests.pyaici.server.playground.browser import accessible_nodes, violations
 from tests.pyaici.server.playground.page import Open, choose, lane, run, written
 from tests.pyaici.server.serving import Serving
+from tests.thorough import also
 
 FOLDER = Path(pyaici.server.playground.__file__).parent / "page"
 
@@ -113,6 +114,8 @@ def test_wrong_token_is_reported(open_page: Open) -> None:
     expect(page.locator("#run-error")).to_contain_text("the token is unknown")
 
 
+# axe finds most missing names, in test_page_fits_and_is_accessible and in test_complete_is_accessible
+@pytest.mark.thorough
 @pytest.mark.parametrize("tab", ["Run", "Complete"])
 def test_all_elements_have_accessible_names(open_page: Open, tab: str) -> None:
     page = open_page()
@@ -151,7 +154,7 @@ def test_all_elements_have_accessible_names(open_page: Open, tab: str) -> None:
     assert set(references) <= set(ids)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(420, "light"), (1000, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(420, "dark"), *also((1000, "light"))])
 def test_page_fits_and_is_accessible(open_page: Open, width: int, scheme: str) -> None:
     # the colours of removed tokens do not fade then
     page = open_page(width=width, color_scheme=scheme, reduced_motion="reduce")

@@ -9,9 +9,10 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.pyaici.server.playground.page import Open, choose, lane, run, written
+from tests.thorough import also
 
 
-@pytest.mark.parametrize("language", ["Python", "JavaScript"])
+@pytest.mark.parametrize("language", ["Python", *also("JavaScript")])
 def test_script_runs_with_its_argument(open_page: Open, language: str) -> None:
     page = open_page()
     choose(page, f"{language} script")

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-import openai.types.responses as official
 from pydantic import BaseModel, TypeAdapter
 
 from lab.system.fetch import pypi_unpacked
@@ -21,7 +20,6 @@ from lab.system.fetch import pypi_unpacked
 VERSION = "2026-04-24"
 #: OpenAI's names for two events of reasoning differ
 _OTHER_NAMES = ("response.reasoning.delta", "response.reasoning.done")
-_OFFICIAL_EVENT: TypeAdapter[Any] = TypeAdapter(official.ResponseStreamEvent)
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -46,6 +44,14 @@ def _events() -> dict[str, type[BaseModel]]:
     return found
 
 
+@cache
+def _official_event() -> TypeAdapter[Any]:
+    """Returns what checks an event by the types of OpenAI's client, which take a second to import."""
+    import openai.types.responses as official
+
+    return TypeAdapter(official.ResponseStreamEvent)
+
+
 def check_response(response: Any) -> None:
     """Raises ValidationError for a response that is not as defined, or not as OpenAI's client has it."""
     _definition().ResponseResource.model_validate_json(json.dumps(_defined(response)), strict=True)
@@ -54,6 +60,8 @@ def check_response(response: Any) -> None:
     form = response["text"]["format"]
     if form["type"] == "json_schema":  # the definition says null, and OpenAI's client an object
         response = {**response, "text": {"format": {**form, "schema": {}}}}
+    import openai.types.responses as official
+
     official.Response.model_validate(response)
 
 
@@ -84,7 +92,7 @@ def check_events(events: Iterable[dict[str, Any]]) -> list[str]:
             defined = {**event, "response": _defined(event["response"])} if "response" in event else event
             _events()[kind].model_validate_json(json.dumps(defined), strict=True)
         if kind not in _OTHER_NAMES and kind != "error" and "response" not in event:
-            _OFFICIAL_EVENT.validate_python(event)
+            _official_event().validate_python(event)
         assert event["sequence_number"] == number
         types.append(kind)
         if "response" in event:

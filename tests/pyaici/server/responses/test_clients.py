@@ -147,6 +147,8 @@ def test_client_that_disconnects_cancels_the_response(server: Serving, client: o
         client.responses.retrieve(first.response.id)
 
 
+# the agent sends what the client of OpenAI sends, with which all other tests of this folder ask
+@pytest.mark.thorough
 def test_agent_of_pydantic_ai_works(server: Serving, tokens: dict[str, str]) -> None:
     """The packages are fetched for this test, since nothing else needs them."""
     packages = ("pydantic-ai-slim", "pydantic-graph", "genai-prices", "logfire-api")
