@@ -8,14 +8,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-
 from pyaici.models import default_model_path
 
 
 def make_random_model(folder: Path) -> Path:
     """Writes a model in float32 with the default tokenizer. Returns `folder`."""
+    # not above: Transformers fixes which of the variables of `ENVIRONMENT` torch follows
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     whole = default_model_path("float32")
     torch.manual_seed(1)
     config = LlamaConfig(

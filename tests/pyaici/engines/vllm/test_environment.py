@@ -22,6 +22,13 @@ def test_only_packages_left_out_on_purpose_are_missing() -> None:
     assert "but you have" not in output, output
 
 
+def test_torch_compiles_nothing() -> None:
+    """The variables were set before torch was imported. It would take ten seconds for a function."""
+    import torch._dynamo.config
+
+    assert torch._dynamo.config.disable
+
+
 def test_the_entry_points_for_vllm_are_installed() -> None:
     for group in ("vllm.general_plugins", "vllm.logits_processors"):
         (found,) = importlib.metadata.entry_points(group=group, name="aici")
