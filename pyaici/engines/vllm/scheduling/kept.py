@@ -61,10 +61,14 @@ class KeptBlocks:
         manager.allocate_slots = allocate_or_take
 
     def _holders(self, request: Any) -> Iterator[Any]:
-        """Yields the requests that give way to `request`: suspended ones, then moved ones."""
+        """Yields the requests that give way to `request`: suspended ones, then moved ones.
+
+        A request that this step has scheduled again is not one of them, since the workers read its blocks.
+        """
         for request_id in list(self._until):
-            if request_id != request.request_id:
-                yield self._scheduler.requests[request_id]
+            other = self._scheduler.requests[request_id]
+            if other is not request and other.status != RequestStatus.RUNNING:
+                yield other
         for other in list(self._scheduler.kv_holding_waiting):
             if other is not request and other.status == RequestStatus.WAITING and other.num_computed_tokens:
                 yield other

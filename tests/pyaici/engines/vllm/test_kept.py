@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from vllm.v1.request import RequestStatus
 
 from pyaici import VllmEngine
 from pyaici.client.runtime import Runtime
@@ -116,6 +117,31 @@ def test_more_waiting_sequences_than_blocks_starve_nobody(
     manager = scheduler_of(llm).kv_cache_manager
     assert manager.block_pool.get_num_free_blocks() == manager.block_pool.num_gpu_blocks - 1
     assert engine.stats.read_again > 0
+
+
+def test_a_request_that_the_step_has_scheduled_keeps_its_blocks() -> None:
+    """It is forgotten when the step has been scheduled; another request looks for blocks before."""
+    requests = {
+        name: SimpleNamespace(request_id=name, status=status, num_computed_tokens=64)
+        for name, status in (
+            ("scheduled", RequestStatus.RUNNING),
+            ("suspended", RequestStatus.WAITING),
+            ("new", RequestStatus.WAITING),
+        )
+    }
+    freed = list[Any]()
+    scheduler = SimpleNamespace(
+        requests=requests,
+        kv_holding_waiting=[],
+        kv_cache_manager=SimpleNamespace(allocate_slots=lambda request: None),
+        encoder_cache_manager=SimpleNamespace(free=lambda request: None),
+        _free_request_blocks=freed.append,
+    )
+    blocks = kept.KeptBlocks(scheduler)
+    for name in ("scheduled", "suspended"):
+        blocks.keep_for(requests[name], 3600)
+    assert scheduler.kv_cache_manager.allocate_slots(requests["new"]) is None
+    assert freed == [requests["suspended"]]
 
 
 def test_a_wrong_number_of_seconds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
