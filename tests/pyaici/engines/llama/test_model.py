@@ -36,6 +36,12 @@ def test_vocabulary_is_the_same_as_that_of_the_library_and_of_transformers(smoll
     assert (vocabulary.eos, vocabulary.bos, vocabulary.pad) == (theirs.eos, theirs.bos, theirs.pad)
 
 
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    """The tokenizer of the same model in Transformers."""
+    return AutoTokenizer.from_pretrained(default_model_path())
+
+
 @pytest.mark.parametrize("text", ["", "Hello", "naïve 😀 שלום\x00\n\n\tx", "In 1879, 12345!", "  a  b "])
 def test_controllers_tokenize_as_the_model_does(smollm: LlamaModel, text: str) -> None:
     from tokenizers import Tokenizer
@@ -61,14 +67,14 @@ _DUMP = (
 @pytest.mark.parametrize("answer", [True, False])
 def test_chats_are_rendered_as_by_transformers(
     smollm: LlamaModel,
+    theirs: Any,
     monkeypatch: pytest.MonkeyPatch,
     template: str | dict[str, str] | None,
     tools: list[dict[str, Any]] | None,
     answer: bool,
 ) -> None:
-    theirs = AutoTokenizer.from_pretrained(default_model_path())
     if template is not None:
-        theirs.chat_template = template
+        monkeypatch.setattr(theirs, "chat_template", template)
         monkeypatch.setattr(smollm.tokenizer, "chat_template", template)
     for chat in (
         CHAT,
@@ -103,8 +109,13 @@ def test_chat_templates_run_in_a_sandbox_with_their_usual_functions() -> None:
         render_chat("{{ messages.__class__.__mro__ }}{{ ''.__class__.mro() }}", [], {})
 
 
+def _beginning(path: Path, size: int) -> bytearray:
+    with path.open("rb") as file:
+        return bytearray(file.read(size))
+
+
 def _changed(path: Path, folder: Path, at: int, new: bytes) -> Path:
-    data = bytearray(path.read_bytes()[: 1 << 22])
+    data = _beginning(path, 1 << 22)
     data[at : at + len(new)] = new
     (folder / "changed.gguf").write_bytes(data)
     return folder / "changed.gguf"
@@ -120,8 +131,7 @@ def test_truncated_foreign_and_contradictory_files_are_refused(tmp_path: Path) -
         (5000, "in the middle of its header"),
         (10_000_000, "llama.cpp cannot load .*(incomplete|corrupted|bounds)"),
     ):
-        with good.open("rb") as file:
-            short.write_bytes(file.read(size))
+        short.write_bytes(_beginning(good, size))
         with pytest.raises(ValueError, match=words):
             LlamaModel(library, short)
     short.write_bytes(b"\x7fELF" + bytes(1000))
@@ -150,7 +160,7 @@ def test_truncated_foreign_and_contradictory_files_are_refused(tmp_path: Path) -
 def test_impossible_numbers_are_refused(tmp_path: Path, key: str, value: int) -> None:
     """The library would abort the process, or take them for negative numbers."""
     name = f"llama.{key}".encode()
-    data = default_gguf_path().read_bytes()[: 1 << 16]
+    data = _beginning(default_gguf_path(), 1 << 16)
     at = data.index(name) + len(name) + 4  # behind the type, which is u32
     with pytest.raises(ValueError, match=rf"its llama\.{key} is {value}; it must be 1 to"):
         LlamaModel(load_library(), _changed(default_gguf_path(), tmp_path, at, struct.pack("<I", value)))
@@ -194,13 +204,13 @@ def test_files_that_the_library_would_misread_are_refused(
     ],
 )
 def test_models_that_forks_would_break_are_refused(
-    monkeypatch: pytest.MonkeyPatch, function: str, answer: object, words: str
+    tiny: LlamaModel, monkeypatch: pytest.MonkeyPatch, function: str, answer: object, words: str
 ) -> None:
-    """No such model is at hand, so the library's answer about the default model is replaced."""
+    """No such model is at hand, so the library's answer about another one is replaced."""
     library = load_library()
     monkeypatch.setattr(library, function, lambda model: answer)
     with pytest.raises(ValueError, match=words):
-        LlamaModel(library, default_gguf_path())
+        LlamaModel(library, tiny.path)
 
 
 def test_template_that_fails_is_named(smollm: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
