@@ -32,14 +32,15 @@ def hf_model() -> Any:
     return make_model()
 
 
-#: files about controllers, which both engines steer with the same code
-_STEERING = ("bundled", "calls", "flags", "giving_back", "messages", "runtime", "scheduler")
+#: files about controllers and the room in a cache, for which both engines have the same code; hf/test_room.py
+#: has the room of Transformers' caches
+_SHARED = ("bundled", "calls", "flags", "giving_back", "look", "messages", "room", "runtime", "scheduler")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs tests with the model of each engine, and those of some files with one unless `--thorough`."""
     if "convert" in metafunc.fixturenames:
-        one = metafunc.module.__name__.rpartition("test_")[2] in _STEERING
+        one = metafunc.module.__name__.rpartition("test_")[2] in _SHARED
         engines = ["llama"] if one and not thorough() else ["hf", "llama"]
         metafunc.parametrize("convert", engines, indirect=True, scope="session")
 

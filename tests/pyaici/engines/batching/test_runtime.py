@@ -35,6 +35,7 @@ from pyaici.engines.engine import (
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.support import BOS, EOS, CountingPasses, make_engine
+from tests.thorough import also
 
 Generate = Callable[..., list[int]]
 PROMPT = [BOS, 72, 101, 108]
@@ -149,8 +150,13 @@ def test_variables_are_reported_in_events_and_results(
     assert reported == {result.request: result.variables for result in results if result.variables}
 
 
-@pytest.mark.parametrize("n", [1, 2])
-@pytest.mark.parametrize("how", ["evicted", "killed", "killed after the prompt"])
+@pytest.mark.parametrize(
+    ("how", "n"),
+    [
+        *[("evicted", 2), ("killed", 1), ("killed after the prompt", 2)],
+        *also(("evicted", 1), ("killed", 2), ("killed after the prompt", 1)),
+    ],
+)
 def test_a_controller_that_has_not_started_is_placed_again(
     model: Any, vocabulary: Vocabulary, guest: Path, generate: Generate, how: str, n: int
 ) -> None:
