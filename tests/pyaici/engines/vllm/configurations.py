@@ -20,8 +20,7 @@ from lab.vllm.simulated.model import make_tiny_model
 from pyaici.models import default_model_path
 from tests.pyaici.engines.vllm.cache_models import KINDS, make_cache_model
 from tests.pyaici.engines.vllm.random_model import make_random_model
-from tests.thorough import is_named
-from tests.thorough import thorough as is_thorough
+from tests.thorough import is_named, thorough
 
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 _ASYNC = {"async_scheduling": True}
@@ -68,6 +67,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "ranks": Configuration(
         {**_ASYNC, "tensor_parallel_size": 2, "speculative_config": {"num_speculative_tokens": 3}}
     ),
+    "stages": Configuration({"pipeline_parallel_size": 2}),
     # a shallow model is not predictable enough for most drafts
     "whole": Configuration(model="whole"),
     "whole-drafts": Configuration({"speculative_config": DRAFTS}, "whole"),
@@ -89,7 +89,6 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "v2-reasoning": Configuration({**_ASYNC, **_REASONING}),
     "v2-drafts": Configuration({**_ASYNC, "speculative_config": DRAFTS | {"method": "ngram_gpu"}}),
     # only with AICI_THOROUGH=1
-    "stages": Configuration({"pipeline_parallel_size": 2}),
     "sync-draft-model": Configuration({"speculative_config": {"num_speculative_tokens": 3}}),
     "sync-changing-daemon": Configuration(daemon="changing"),
     "sync-private-daemon": Configuration(daemon="private"),
@@ -102,18 +101,12 @@ _PLAIN = Configuration()
 #: worker, tests take them only with AICI_THOROUGH=1
 SIMULATED_ONLY = {
     "sync",
-    "async-preempted",
     "sync-preempted",
     "async-no-prefix-cache",
     "private-daemon",
     "changing-daemon",
     "whole-drafts-preempted",
 }
-
-
-def thorough(*values: Any) -> tuple[Any, ...]:
-    """Returns values that tests take with a simulated worker or with AICI_THOROUGH=1; otherwise nothing."""
-    return values if is_thorough() or is_simulated() else ()
 
 
 class Models:
@@ -189,7 +182,7 @@ def is_run(item: pytest.Item) -> bool:
         return not own and item.get_closest_marker("real_worker") is None
     if item.get_closest_marker("simulated_worker") is not None:
         return False
-    if is_thorough():
+    if thorough():
         return True
     # --quick runs no simulated worker
     chosen = item.config.getoption("quick") or is_named(item)

@@ -139,21 +139,30 @@ def sockets(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return {"shared": str(daemon.socket_path), "changing": str(changing)}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def change_daemon(
     sockets: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., Runtime]]:
-    """Starts the daemon of engines with a changing one, with these options. Returns a client of it."""
+) -> Iterator[Callable[..., Runtime | None]]:
+    """Starts the daemon of engines with a changing one, with these options, unless it has them already.
+
+    Returns a client of it. `workers=0` ends the daemon, and returns None.
+    """
     link = Path(sockets["changing"])
+    present: tuple[dict[str, Any], Runtime | None] = {"workers": 0}, None
     with contextlib.ExitStack() as stack:
 
-        def start(**options: Any) -> Runtime:
-            store = share(tmp_path_factory.mktemp("store"))
-            started = Daemon(**{"workers": 1, "store": store, **options})
-            daemon = stack.enter_context(started)
-            link.symlink_to(daemon.socket_path)
-            stack.callback(link.unlink)
-            return stack.enter_context(Runtime(daemon.socket_path))
+        def start(**options: Any) -> Runtime | None:
+            nonlocal present
+            if present[0] != options:
+                stack.close()
+                present = options, None
+                if options.get("workers") != 0:
+                    store = share(tmp_path_factory.mktemp("store"))
+                    daemon = stack.enter_context(Daemon(**{"workers": 1, "store": store, **options}))
+                    link.symlink_to(daemon.socket_path)
+                    stack.callback(link.unlink)
+                    present = options, stack.enter_context(Runtime(daemon.socket_path))
+            return present[1]
 
         yield start
 

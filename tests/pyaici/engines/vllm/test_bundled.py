@@ -12,9 +12,8 @@ import pytest
 from pyaici import VllmEngine
 from pyaici.bundled import DESCRIPTIONS
 from pyaici.engines.engine import GenerationResult, Request
-from tests.pyaici.engines.vllm.configurations import thorough as with_any_worker
 from tests.pyaici.engines.vllm.requests import FRANCE
-from tests.thorough import cases, thorough
+from tests.thorough import also, cases, thorough
 
 pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 
@@ -109,6 +108,6 @@ def expected(hf: Any) -> dict[str, Any]:
     return dict(near(results))
 
 
-@pytest.mark.parametrize("configuration", ["async", *with_any_worker("sync")])
+@pytest.mark.parametrize("configuration", ["async", *also("sync")])
 def test_results_equal_those_on_transformers(llm: Any, expected: dict[str, Any]) -> None:
     assert different(run(llm), expected) == {}

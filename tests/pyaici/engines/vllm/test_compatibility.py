@@ -92,6 +92,8 @@ def test_another_version_runs_free_requests_and_refuses_others(
     assert found["why"].startswith("controllers cannot be used: this is vLLM 0.99.0, and AICI supports ")
 
 
+# the test before this one proves most of it, and test_vllm_compatibility.py how missing names are found
+@pytest.mark.thorough
 @pytest.mark.real_worker
 def test_a_missing_name_is_reported_once_and_refuses_requests_with_a_controller(
     servers: Servers, tmp_path: Path, reference: Callable[..., list[list[int]]]

@@ -46,7 +46,7 @@ def expected(hf: Any, guests: Callable[..., None]) -> list[Any]:
     return summary(hf.run(REQUESTS))
 
 
-@pytest.mark.parametrize("configuration", ["async", "processes", *also("sync", "async-no-prefix-cache")])
+@pytest.mark.parametrize("configuration", ["async", *also("processes", "sync", "async-no-prefix-cache")])
 def test_copies_give_what_they_give_on_transformers(llm: Any, expected: list[Any]) -> None:
     events: list[Event] = []
     results = VllmEngine(llm).run(REQUESTS, events.append)
@@ -161,8 +161,8 @@ def forked(hf: Any, guests: Callable[..., None]) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("configuration", "late"),
     [
-        *[("async", False), ("async", True), ("processes", False)],
-        *also(("sync", False), ("async-no-prefix-cache", True)),
+        *[("async", False), ("async", True)],
+        *also(("processes", False), ("sync", False), ("async-no-prefix-cache", True)),
     ],
 )
 def test_copies_that_fork_give_what_they_give_on_transformers(

@@ -12,7 +12,6 @@ import pytest
 from pyaici.engines.vllm.scheduling import driver
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines
 from tests.pyaici.engines.vllm.requests import counter, driver_of, generate, parameters
-from tests.thorough import also
 
 # most tests use the whole default model, since a shallow one is not predictable
 #: test_rows.py has drafts with vLLM's own worker
@@ -247,7 +246,7 @@ def test_drafts_with_asynchronous_scheduling_change_no_text(llm: Any, shallow: W
 
 
 @pytest.mark.simulated_worker
-@pytest.mark.parametrize("configuration", ["ranks", *also("stages")])
+@pytest.mark.parametrize("configuration", ["ranks", "stages"])
 def test_ranks_and_stages_change_no_text(llm: Any, shallow: Written, configuration: str) -> None:
     """All ranks sample the same tokens: each gets the masks. With stages, several passes are under way."""
     before = accepted(llm)
@@ -258,6 +257,8 @@ def test_ranks_and_stages_change_no_text(llm: Any, shallow: Written, configurati
     assert live(llm) == 0
 
 
+# test_rows.py proves it with rows
+@pytest.mark.thorough
 @pytest.mark.configuration("v2-drafts")
 def test_drafts_with_the_v2_runner_change_no_text(on_v2: Callable[..., Any], shallow: Written) -> None:
     before = on_v2(accepted)

@@ -81,7 +81,7 @@ def engine(llm: Any) -> VllmEngine:
 
 
 @pytest.mark.parametrize(
-    "configuration", ["async", "async-preempted", "processes", *also("sync", "async-no-prefix-cache")]
+    "configuration", ["async", "async-preempted", *also("processes", "sync", "async-no-prefix-cache")]
 )
 def test_every_verb_has_the_same_results_as_on_transformers(
     llm: Any, engine: VllmEngine, expected: list[Any], configuration: str

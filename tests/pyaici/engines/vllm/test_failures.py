@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import (
     FRANCE,
     YEAR,
@@ -19,6 +18,7 @@ from tests.pyaici.engines.vllm.requests import (
     parameters,
     texts,
 )
+from tests.thorough import also
 
 pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
 
@@ -55,7 +55,7 @@ def test_failures_end_only_their_own_request(llm: Any) -> None:
     assert controlled.finish_reason == "stop" and controlled.text.endswith(".")
 
 
-@pytest.mark.parametrize("configuration", ["private-daemon", *thorough("sync-private-daemon")])
+@pytest.mark.parametrize("configuration", ["private-daemon", *also("sync-private-daemon")])
 def test_a_killed_runtime_ends_only_controlled_requests(llm: Any) -> None:
     """Controlled requests end with a reason, others go on, and the next request gets a new runtime."""
     engine = llm.llm_engine
@@ -91,7 +91,8 @@ def test_a_killed_runtime_ends_only_controlled_requests(llm: Any) -> None:
 
 
 @pytest.mark.configuration("changing-daemon")
-def test_a_missing_daemon_ends_only_controlled_requests(llm: Any) -> None:
+def test_a_missing_daemon_ends_only_controlled_requests(llm: Any, change_daemon: Callable[..., Any]) -> None:
+    change_daemon(workers=0)
     (end, why), free = ends(llm, [(FRANCE, parameters("yesno")), (FRANCE, parameters(max_tokens=3))])
     assert end == "error" and "no aicirt listens on" in str(why)
     assert free == ("length", None)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, driver_of, parameters, texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.any_worker]
@@ -25,7 +24,7 @@ def forking(n: int, **extra: Any) -> Any:
 
 
 @pytest.mark.parametrize("hold", [True, False], ids=["held", "streamed"])
-@pytest.mark.parametrize("configuration", ["async", *thorough("sync")])
+@pytest.mark.parametrize("configuration", ["async", "sync"])
 def test_forks_of_a_controller_become_choices(llm: Any, hold: bool) -> None:
     """Another request in the batch has no controller."""
     free = parameters(max_tokens=20)

@@ -9,8 +9,8 @@ import pytest
 
 from pyaici.engines.engine import FinishReason, Request, Sampling
 from pyaici.engines.vllm.frontend.events import events_of
-from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, counter, generate, parameters
+from tests.thorough import also
 
 pytestmark = pytest.mark.slow
 
@@ -88,12 +88,12 @@ def expected(hf: Any, guests: Callable[..., None]) -> Any:
     return [(tokens, pytest.approx(numbers, abs=2e-3, nan_ok=True)) for tokens, numbers in written]
 
 
-@pytest.mark.parametrize("configuration", ["async", *thorough("sync")])
+@pytest.mark.parametrize("configuration", ["async", "sync"])
 def test_the_values_equal_those_on_transformers(llm: Any, expected: Any) -> None:
     assert run(llm) == expected
 
 
-@pytest.mark.parametrize("configuration", ["draft-model", *thorough("sync-draft-model")])
+@pytest.mark.parametrize("configuration", ["draft-model", *also("sync-draft-model")])
 def test_the_values_with_drafts(llm: Any, expected: Any) -> None:
     """The measured token comes after some accepted drafts. The draft model is the model itself."""
     before = counter(llm, "spec_decode_num_accepted_tokens")
@@ -101,7 +101,7 @@ def test_the_values_with_drafts(llm: Any, expected: Any) -> None:
     assert counter(llm, "spec_decode_num_accepted_tokens") > before
 
 
-@pytest.mark.parametrize("configuration", ["v2-async", *thorough("v2-sync")])
+@pytest.mark.parametrize("configuration", ["v2-async", *also("v2-sync")])
 def test_the_values_with_the_v2_runner(on_v2: Callable[..., Any], expected: Any) -> None:
     assert on_v2(run, COLD) == expected[:COLD]
 

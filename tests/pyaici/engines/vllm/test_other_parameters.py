@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
-from tests.thorough import cases
-from tests.thorough import thorough as is_thorough
+from tests.thorough import also, cases, thorough
 
 pytestmark = pytest.mark.slow
 
@@ -164,7 +162,7 @@ def check_rows(results: dict[str, Row]) -> None:
         assert (*got, *result[2:]) == expected, (name, result)
 
 
-scheduling = pytest.mark.parametrize("configuration", ["async", "drafts", *thorough("sync")])
+scheduling = pytest.mark.parametrize("configuration", ["async", "drafts", "sync"])
 
 
 @scheduling
@@ -203,7 +201,7 @@ def test_removed_text_stops_nothing(llm: Any) -> None:
     assert choice.text.startswith(tokenizer.decode(free.token_ids[:2]) + " red blue")
 
 
-@pytest.mark.parametrize("configuration", ["async", *thorough("sync")])
+@pytest.mark.parametrize("configuration", ["async", "sync"])
 def test_forks_count_their_min_tokens_from_the_prompt(llm: Any) -> None:
     """Without drafts, because vLLM's sampler for them fails with `top_k` if a pass has none."""
     extra = {"aici_controller": "flags", "aici_arg": "a0a0f0a0", "aici_fork": True}
@@ -250,12 +248,12 @@ def test_top_k_with_drafts_is_refused(llm: Any) -> None:
     assert good.finish_reason != "error"
 
 
-@pytest.mark.parametrize("configuration", ["v2-async", *thorough("v2-sync")])
+@pytest.mark.parametrize("configuration", ["v2-async", *also("v2-sync")])
 def test_the_v2_runner_keeps_the_table(
     on_v2: Callable[..., Any], check_penalties: Callable[[list[list[int]]], None]
 ) -> None:
     """With fewer rows and tokens: an interpreter runs the kernels of this model runner."""
-    check_rows(on_v2(write_rows, list(ROWS) if is_thorough() else SAMPLED))
+    check_rows(on_v2(write_rows, list(ROWS) if thorough() else SAMPLED))
     check_penalties(on_v2(write_penalized, cases(14, 40)))
 
 

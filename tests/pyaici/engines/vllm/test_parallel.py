@@ -30,7 +30,7 @@ from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines, Models
 from tests.pyaici.engines.vllm.requests import FRANCE, parameters
-from tests.thorough import also, thorough
+from tests.thorough import also, is_named, thorough
 
 pytestmark = pytest.mark.slow
 
@@ -74,10 +74,8 @@ CASES = {
     ),
     "data": Case(("--data-parallel-size=2",), b"EngineCore_DP1", replicas=2),
 }
-#: Ray takes ten seconds to start
-STARTED = [name for name, case in CASES.items() if thorough() or not case.ray]
-#: those of which a rank is killed. The processes of the others are forks, which take a fraction of the time
-KILLED = ["tensor", *also(*[name for name in CASES if name != "tensor"])]
+#: test_drafts.py has stages with the simulated worker, and Ray takes ten seconds to start
+STARTED = ["tensor", *also("ray", "pipeline"), "data"]
 
 
 def marked(names: Iterable[str]) -> list[Any]:
@@ -147,11 +145,12 @@ def running(
             daemon = stack.enter_context(Daemon(workers=1, store=share(folder / "store")))
             environment["AICI_SOCKET"] = str(daemon.socket_path)
         arguments = (*case.arguments, f"--max-model-len={ENDLESS + 100}")
-        if request.param in KILLED:
+        killed = thorough() or is_named(request.node)
+        if killed:
             # a rank spins, deaf to signals, until the dead one answers
             environment["VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS"] = "5"
-        forked = request.param not in KILLED
-        server = _started(models("random"), folder / "log", arguments, environment, forked=forked)
+        # forks take a fraction of the time, but their ranks must not be killed
+        server = _started(models("random"), folder / "log", arguments, environment, forked=not killed)
         stack.push(server)
         yield Running(case, server, daemon)
 
@@ -231,7 +230,9 @@ def test_replicas_share_the_modules_and_templates_of_one_daemon(running: Running
     assert after["modules"] == before["modules"]
 
 
-@pytest.mark.parametrize("running", marked(KILLED), indirect=True)
+# test_server.py kills an engine's process: what a client sees, and that nothing is left
+@pytest.mark.thorough
+@pytest.mark.parametrize("running", marked(CASES), indirect=True)
 def test_a_killed_rank_ends_all_requests_and_processes(running: Running) -> None:
     """vLLM ends the server when a rank is gone. Its clients notice, and nothing remains of it."""
     long = {"vllm_xargs": {"aici_controller": "regex", "aici_arg": "( [a-z]+)+"}}

@@ -1,7 +1,12 @@
-"""The engine in separate processes, which is vLLM's default."""
+"""The engine in a process of its own, which is vLLM's default.
+
+It runs in a program that is forked from a process with vLLM, as those of servers are.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,22 +14,46 @@ from typing import Any
 
 import pytest
 
+from lab.system.forked import VLLM, run_forked
 from lab.system.waiting import PATIENCE, Door, wait_until
+from lab.vllm.engines import OPTIONS
+from lab.vllm.shims.async_scheduling import async_scheduling_on_cpu
 from pyaici import VllmEngine
+from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request
 from pyaici.scripting.script import LANGUAGE_NAMES, interpreter_file, read_request
+from tests.docs.blocks import ROOT
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters
 from tests.pyaici.engines.vllm.test_free import PROMPTS, greedy
 
-pytestmark = [pytest.mark.slow, pytest.mark.configuration("processes")]
+pytestmark = pytest.mark.slow
 
 
-def test_requests_without_controllers_equal_transformers(
-    llm: Any, reference: Callable[..., list[list[int]]]
-) -> None:
+def play(model: str, socket: str, expected: str) -> None:
+    """Runs the steps of the test. `expected`: tokens of free requests, as JSON."""
+    from vllm import LLM
+
+    with async_scheduling_on_cpu():
+        llm = LLM(model, **OPTIONS | {"async_scheduling": True, "max_num_seqs": 2})
     assert not hasattr(llm.llm_engine.engine_core, "engine_core"), "the engine must be in another process"
-    assert greedy(llm, PROMPTS, 40) == reference(PROMPTS, 40)
+    assert greedy(llm, PROMPTS, 40) == json.loads(expected)
+    controllers_work(llm)
+    with Runtime(socket) as runtime:
+        the_process_sleeps_while_its_requests_wait(llm, runtime)
+
+
+def controllers_work(llm: Any) -> None:
+    free, controlled, wrong = generate(
+        llm,
+        [
+            (FRANCE, parameters(max_tokens=10)),
+            (FRANCE, parameters("regex", YEAR)),
+            (FRANCE, parameters("regex", "(")),
+        ],
+    )
+    assert free.finish_reason == "length" and controlled.stop_reason == "controller"
+    assert wrong.finish_reason == "error" and "column" in str(wrong.stop_reason), wrong
 
 
 def switches(pid: int) -> int:
@@ -33,7 +62,7 @@ def switches(pid: int) -> int:
     return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
-def test_an_engine_process_sleeps_while_its_requests_wait(llm: Any, runtime: Runtime) -> None:
+def the_process_sleeps_while_its_requests_wait(llm: Any, runtime: Runtime) -> None:
     """A message of its client wakes it up."""
     engine, door = VllmEngine(llm, runtime), Door()
     module = runtime.upload(interpreter_file(LANGUAGE_NAMES["python"])).id
@@ -59,14 +88,13 @@ def test_an_engine_process_sleeps_while_its_requests_wait(llm: Any, runtime: Run
     assert (engine.results(number)[0].error, engine.results(mate)[0].error) == (None, None)
 
 
-def test_controllers_work_in_separate_processes(llm: Any) -> None:
-    free, controlled, wrong = generate(
-        llm,
-        [
-            (FRANCE, parameters(max_tokens=10)),
-            (FRANCE, parameters("regex", YEAR)),
-            (FRANCE, parameters("regex", "(")),
-        ],
-    )
-    assert free.finish_reason == "length" and controlled.stop_reason == "controller"
-    assert wrong.finish_reason == "error" and "column" in str(wrong.stop_reason)
+def test_controllers_work_and_the_process_sleeps_while_they_wait(
+    model_path: Path, daemon: Daemon, reference: Callable[..., list[list[int]]], tmp_path: Path
+) -> None:
+    program, socket = tmp_path / "program.py", str(daemon.socket_path)
+    program.write_text(f"import sys\nfrom {__name__} import play\nplay(*sys.argv[1:])\n")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env = {"PYTHONPATH": path, "AICI_SOCKET": socket, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    arguments = str(program), str(model_path), socket, json.dumps(reference(PROMPTS, 40))
+    done = run_forked("lab.vllm.shims.forked", *arguments, imports=VLLM, env=os.environ | env)
+    assert done.returncode == 0, done.stderr[-3000:]

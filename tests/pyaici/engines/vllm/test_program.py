@@ -21,7 +21,7 @@ from pyaici.cli.__main__ import main as aici
 from pyaici.engines.vllm import program
 from pyaici.models import default_model_path
 from pyaici.toolchain import build_controller
-from tests.pyaici.engines.vllm.configurations import thorough
+from tests.thorough import also
 
 pytestmark = pytest.mark.real_worker
 ROOT = Path(__file__).resolve().parents[4]
@@ -94,6 +94,8 @@ def test_a_run_without_options_shows_the_example(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("aici-*")), "the runtime's folder is left"
 
 
+# test_copies.py has copies, and tests/pyaici/engines/test_terminal.py shows sequences
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_several_sequences(tmp_path: Path, model_path: Path) -> None:
     pattern = tmp_path / "pattern.txt"
@@ -130,6 +132,8 @@ def test_a_model_with_python_files_needs_the_option(
     assert "add --trust-remote-code" in message
 
 
+# test_failures.py has the error, and tests/pyaici/server/test_remote.py the same words on the screen
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_controller_that_fails_is_shown_as_an_error(tmp_path: Path) -> None:
     guest = build_controller(GUEST, tmp_path / "guest.wasm").path
@@ -169,8 +173,8 @@ def test_a_recording_is_replayed_without_vllm(
     ("number", "generating"),
     [
         (signal.SIGINT, True),
-        (signal.SIGTERM, False),
-        *thorough((signal.SIGTERM, True), (signal.SIGINT, False)),
+        # an import takes ten seconds; batching/test_interrupts.py interrupts the start of other engines
+        *also((signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGINT, False)),
     ],
 )
 def test_a_signal_ends_a_run_and_leaves_nothing_behind(

@@ -13,7 +13,7 @@ from lab.vllm.engines import OPTIONS
 from pyaici import VllmEngine
 from pyaici.engines.engine import Request, Sampling
 from pyaici.engines.vllm.frontend.arguments import rows_refusal
-from tests.pyaici.engines.vllm.configurations import ConfiguredEngines, thorough
+from tests.pyaici.engines.vllm.configurations import ConfiguredEngines
 from tests.pyaici.engines.vllm.requests import FRANCE, counter, generate, parameters
 from tests.thorough import also, cases
 
@@ -163,7 +163,7 @@ def check_measured(found: list[tuple[list[int], list[float]]], expected: Expecte
         assert values == pytest.approx(wanted[: len(tokens)], abs=2e-4)
 
 
-@pytest.mark.parametrize("configuration", ["async", "processes", *thorough("sync"), *also("sync-processes")])
+@pytest.mark.parametrize("configuration", ["async", "sync", *also("processes", "sync-processes")])
 def test_results_equal_transformers(llm: Any, expected: Expected, configuration: str) -> None:
     """With fewer tokens in the engine with two seats."""
     count = TOKENS if configuration == "async" else cases(4, TOKENS)
@@ -225,7 +225,7 @@ def test_engines_whose_workers_cannot_apply_rows_are_named(model_path: Path) -> 
     assert "enable_batch_sharded_sampling: start the engine without it" in str(rows_refusal(config))
 
 
-@pytest.mark.parametrize("configuration", ["v2-async", *thorough("v2-sync")])
+@pytest.mark.parametrize("configuration", ["v2-async", *also("v2-sync")])
 def test_runner_v2_equals_transformers(on_v2: Callable[..., Any], expected: Expected) -> None:
     """With fewer tokens: an interpreter runs the kernels of this model runner."""
     count = 3

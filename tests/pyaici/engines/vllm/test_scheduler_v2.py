@@ -9,6 +9,7 @@ import pytest
 
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters
+from tests.thorough import also
 
 pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
 
@@ -49,7 +50,7 @@ def test_results_of_runner_v1_have_no_errors(expected: list[tuple[list[int], str
     assert all(reason in ("stop", "length") for _, reason in expected)
 
 
-@pytest.mark.parametrize("configuration", ["v2-async", "v2-sync"])
+@pytest.mark.parametrize("configuration", ["v2-async", *also("v2-sync")])
 def test_results_equal_those_of_runner_v1(
     expected: list[tuple[list[int], str | None]], on_v2: Callable[..., Any]
 ) -> None:

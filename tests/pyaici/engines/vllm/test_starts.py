@@ -21,6 +21,8 @@ from pyaici.toolchain import build_controller
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, driver_of, parameters, texts
 from tests.thorough import also
 
+#: the daemon of most tests
+PATIENT = {"limits": {"silence_seconds": 600}}
 GUEST = Path(__file__).parents[3] / "guests" / "guest.c"
 
 pytestmark = [
@@ -69,7 +71,7 @@ def test_a_worker_that_is_stopped_during_a_start_delays_only_its_request(
         receive(link, live, seconds)
 
     monkeypatch.setattr(WorkerLink, "receive", count)
-    runtime = change_daemon(limits={"silence_seconds": 600})
+    runtime = change_daemon(**PATIENT)
     free, year = texts(llm, [(FRANCE, parameters(max_tokens=30)), (FRANCE, parameters("regex", YEAR))])
     (worker,) = (each["pid"] for each in runtime.health()["workers"])
     for behind in (0, 1):
@@ -86,6 +88,97 @@ def test_a_worker_that_is_stopped_during_a_start_delays_only_its_request(
         for output in llm.llm_engine.step():
             found[output.request_id] = output.outputs[0]
     assert [found[f"stopped {behind}"].text for behind in (0, 1)] == [year, year]
+
+
+def test_texts_do_not_depend_on_a_worker_that_is_stopped_again_and_again(
+    llm: Any, change_daemon: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request may be late several times in a row, and no answer that comes after that is lost."""
+    monkeypatch.setattr(step, "LATE_SECONDS", 0.0)
+    runtime = change_daemon(**PATIENT)
+    forced = " one two (three four five |six )(seven eight nine )*(ten )?eleven\\."
+    asked = [parameters("regex", arg, max_tokens=60) for arg in (YEAR, forced, "( [a-z]+)+", forced * 2)]
+    alone = texts(llm, [(FRANCE, each) for each in asked])
+    (worker,) = (each["pid"] for each in runtime.health()["workers"])
+    for number, each in enumerate(asked):
+        llm.llm_engine.add_request(str(number), FRANCE, each)
+    found: dict[str, Any] = {}
+    steps = 0
+    while llm.llm_engine.has_unfinished_requests():
+        steps += 1
+        os.kill(worker, signal.SIGSTOP if steps % 8 == 0 else signal.SIGCONT)
+        for output in llm.llm_engine.step():
+            found[output.request_id] = output.outputs[0]
+    os.kill(worker, signal.SIGCONT)
+    assert [found[str(number)].text for number in range(len(asked))] == alone
+
+
+def test_a_controller_whose_worker_dies_before_its_first_verdict_is_placed_again(
+    llm: Any, change_daemon: Callable[..., Runtime], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The late verdict of pre_process has suspended the request by then."""
+    monkeypatch.setattr(step, "LATE_SECONDS", 0.1)
+    runtime = change_daemon(**PATIENT)
+    runtime.tag(runtime.upload(build_controller(GUEST, tmp_path / "guest.wasm").path).id, "guest")
+    texts(llm, [(FRANCE, parameters("guest", "ok", max_tokens=2))])
+    llm.llm_engine.add_request("moved", FRANCE, parameters("guest", "ok", max_tokens=4))
+    requests = driver_of(llm).requests
+    (moved,) = requests.values()
+    wait_until(moved.prepared.done)
+    (worker,) = (each["pid"] for each in runtime.health()["workers"])
+    os.kill(worker, signal.SIGSTOP)
+    while moved.answer is None or moved.answer.verb != Verb.SUSPEND:
+        llm.llm_engine.step()
+    os.kill(worker, signal.SIGKILL)
+    found = run_until(llm, "moved")["moved"]
+    assert (found.finish_reason, len(found.token_ids)) == ("length", 4), found
+
+
+def test_an_error_of_init_prompt_ends_its_request(
+    llm: Any, change_daemon: Callable[..., Runtime], tmp_path: Path
+) -> None:
+    runtime = change_daemon(**PATIENT)
+    runtime.tag(runtime.upload(build_controller(GUEST, tmp_path / "guest.wasm").path).id, "guest")
+    refused = parameters("guest", "prompt_refuse")
+    found = {}
+    for name, settings in (("refused", refused), ("free", parameters(max_tokens=5))):
+        llm.llm_engine.add_request(name, FRANCE, settings)
+    while llm.llm_engine.has_unfinished_requests():
+        for output in llm.llm_engine.step():
+            found[output.request_id] = output.outputs[0]
+    assert found["refused"].finish_reason == "error", found["refused"]
+    assert "aici_init_prompt returned" in str(found["refused"].stop_reason)
+    assert len(found["free"].token_ids) == 5
+
+
+@pytest.mark.parametrize("how", ["evicted", "killed"])
+def test_a_controller_is_placed_again_beside_the_engine(
+    llm: Any, change_daemon: Callable[..., Runtime], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = change_daemon(limits={"max_templates": 1})
+    free, year = texts(llm, [(FRANCE, parameters(max_tokens=30)), (FRANCE, parameters("regex", YEAR))])
+    held, placing = threading.Event(), []
+    add_prepared(llm, "moved", YEAR)
+    engine = driver_of(llm)._connection._session.runtime
+    place = engine.place
+
+    def place_later(*args: Any, **options: Any) -> Any:
+        placing.append(threading.current_thread())
+        held.wait()
+        return place(*args, **options)
+
+    monkeypatch.setattr(engine, "place", place_later)
+    if how == "evicted":
+        place("regex", "another", capabilities=driver_of(llm)._capabilities)
+    else:
+        (worker,) = (each["pid"] for each in runtime.health()["workers"])
+        os.kill(worker, signal.SIGKILL)
+    llm.llm_engine.add_request("free", FRANCE, parameters(max_tokens=30))
+    found = run_until(llm, "free")
+    assert found["free"].text == free and list(found) == ["free"]
+    assert placing and threading.main_thread() not in placing
+    held.set()
+    assert run_until(llm, "moved")["moved"].text == year
 
 
 def test_a_worker_that_never_answers_costs_only_its_own_requests(
@@ -119,93 +212,3 @@ def test_a_worker_that_never_answers_costs_only_its_own_requests(
     assert [found[name].text for name in ("free", *kept)] == [free, *[year] * len(kept)]
     assert {found[name].stop_reason for name in later} == {"controller"}
     assert all("did not answer within 1 s" in str(found[name].stop_reason) for name in lost), found
-
-
-def test_texts_do_not_depend_on_a_worker_that_is_stopped_again_and_again(
-    llm: Any, change_daemon: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A request may be late several times in a row, and no answer that comes after that is lost."""
-    monkeypatch.setattr(step, "LATE_SECONDS", 0.0)
-    runtime = change_daemon(limits={"silence_seconds": 600})
-    forced = " one two (three four five |six )(seven eight nine )*(ten )?eleven\\."
-    asked = [parameters("regex", arg, max_tokens=60) for arg in (YEAR, forced, "( [a-z]+)+", forced * 2)]
-    alone = texts(llm, [(FRANCE, each) for each in asked])
-    (worker,) = (each["pid"] for each in runtime.health()["workers"])
-    for number, each in enumerate(asked):
-        llm.llm_engine.add_request(str(number), FRANCE, each)
-    found: dict[str, Any] = {}
-    steps = 0
-    while llm.llm_engine.has_unfinished_requests():
-        steps += 1
-        os.kill(worker, signal.SIGSTOP if steps % 8 == 0 else signal.SIGCONT)
-        for output in llm.llm_engine.step():
-            found[output.request_id] = output.outputs[0]
-    assert [found[str(number)].text for number in range(len(asked))] == alone
-
-
-@pytest.mark.parametrize("how", ["evicted", "killed"])
-def test_a_controller_is_placed_again_beside_the_engine(
-    llm: Any, change_daemon: Callable[..., Runtime], how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runtime = change_daemon(limits={"max_templates": 1})
-    free, year = texts(llm, [(FRANCE, parameters(max_tokens=30)), (FRANCE, parameters("regex", YEAR))])
-    held, placing = threading.Event(), []
-    add_prepared(llm, "moved", YEAR)
-    engine = driver_of(llm)._connection._session.runtime
-    place = engine.place
-
-    def place_later(*args: Any, **options: Any) -> Any:
-        placing.append(threading.current_thread())
-        held.wait()
-        return place(*args, **options)
-
-    monkeypatch.setattr(engine, "place", place_later)
-    if how == "evicted":
-        place("regex", "another", capabilities=driver_of(llm)._capabilities)
-    else:
-        (worker,) = (each["pid"] for each in runtime.health()["workers"])
-        os.kill(worker, signal.SIGKILL)
-    llm.llm_engine.add_request("free", FRANCE, parameters(max_tokens=30))
-    found = run_until(llm, "free")
-    assert found["free"].text == free and list(found) == ["free"]
-    assert placing and threading.main_thread() not in placing
-    held.set()
-    assert run_until(llm, "moved")["moved"].text == year
-
-
-def test_a_controller_whose_worker_dies_before_its_first_verdict_is_placed_again(
-    llm: Any, change_daemon: Callable[..., Runtime], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The late verdict of pre_process has suspended the request by then."""
-    monkeypatch.setattr(step, "LATE_SECONDS", 0.1)
-    runtime = change_daemon(limits={"silence_seconds": 600})
-    runtime.tag(runtime.upload(build_controller(GUEST, tmp_path / "guest.wasm").path).id, "guest")
-    texts(llm, [(FRANCE, parameters("guest", "ok", max_tokens=2))])
-    llm.llm_engine.add_request("moved", FRANCE, parameters("guest", "ok", max_tokens=4))
-    requests = driver_of(llm).requests
-    (moved,) = requests.values()
-    wait_until(moved.prepared.done)
-    (worker,) = (each["pid"] for each in runtime.health()["workers"])
-    os.kill(worker, signal.SIGSTOP)
-    while moved.answer is None or moved.answer.verb != Verb.SUSPEND:
-        llm.llm_engine.step()
-    os.kill(worker, signal.SIGKILL)
-    found = run_until(llm, "moved")["moved"]
-    assert (found.finish_reason, len(found.token_ids)) == ("length", 4), found
-
-
-def test_an_error_of_init_prompt_ends_its_request(
-    llm: Any, change_daemon: Callable[..., Runtime], tmp_path: Path
-) -> None:
-    runtime = change_daemon()
-    runtime.tag(runtime.upload(build_controller(GUEST, tmp_path / "guest.wasm").path).id, "guest")
-    refused = parameters("guest", "prompt_refuse")
-    found = {}
-    for name, settings in (("refused", refused), ("free", parameters(max_tokens=5))):
-        llm.llm_engine.add_request(name, FRANCE, settings)
-    while llm.llm_engine.has_unfinished_requests():
-        for output in llm.llm_engine.step():
-            found[output.request_id] = output.outputs[0]
-    assert found["refused"].finish_reason == "error", found["refused"]
-    assert "aici_init_prompt returned" in str(found["refused"].stop_reason)
-    assert len(found["free"].token_ids) == 5

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from lab.vllm.reasoning import Marker
-from tests.pyaici.engines.vllm.configurations import thorough
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters
 from tests.thorough import also
 
@@ -19,7 +18,7 @@ TOKENS = 40
 
 
 scheduling = pytest.mark.parametrize(
-    "configuration", ["async-no-prefix-cache", "drafts", *thorough("sync-reasoning")]
+    "configuration", ["async-no-prefix-cache", "drafts", *also("sync-reasoning")]
 )
 
 
@@ -89,7 +88,7 @@ def test_thinking_that_has_ended_or_never_ends(llm: Any) -> None:
     assert endless.token_ids == free.token_ids and endless.finish_reason == "length"
 
 
-@pytest.mark.parametrize("configuration", ["async-no-prefix-cache", *thorough("sync-reasoning")])
+@pytest.mark.parametrize("configuration", ["async-no-prefix-cache", *also("sync-reasoning")])
 def test_forks_begin_with_the_thinking(llm: Any) -> None:
     """Without drafts, because vLLM's sampler for them fails with `top_k` if a pass has none."""
     thinking = choose_marker(llm, FRANCE)

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 import pyaici
+from lab.system.forked import VLLM, run_forked
 from lab.vllm.engines import ENVIRONMENT, Engines
+from tests.docs.blocks import ROOT
 from tests.pyaici.engines.vllm.requests import FRANCE, parameters, scheduler_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.simulated_worker]
@@ -69,25 +71,30 @@ def report(model: str) -> None:
     engines.close()
 
 
-def run(program: str, **variables: str) -> str:
-    """Returns the last line that a program prints in a process of its own."""
-    env = os.environ | ENVIRONMENT | variables
-    ran = subprocess.run(
-        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False
-    )
+def last_line(ran: subprocess.CompletedProcess[str]) -> str:
+    """Returns the last line that a program has printed."""
     assert ran.returncode == 0, ran.stderr[-5000:]
     return ran.stdout.splitlines()[-1]
 
 
-def test_outputs_are_the_same(model_path: Path) -> None:
-    program = f"from {__name__} import report; report({str(model_path)!r})"
-    name, expected, _ = json.loads(run(program, VLLM_PLUGINS="simulated"))
+def test_outputs_are_the_same(model_path: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"from {__name__} import report\nreport({str(model_path)!r})\n")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+    def run(plugins: str) -> Any:
+        env = os.environ | {"PYTHONPATH": path, "VLLM_PLUGINS": plugins}
+        return json.loads(last_line(run_forked(str(program), imports=VLLM, env=env)))
+
+    name, expected, _ = run("simulated")
     assert name == "AsyncScheduler" and len(expected) > 20
-    name, found, calls = json.loads(run(program, VLLM_PLUGINS="simulated,aici"))
+    name, found, calls = run("simulated,aici")
     assert name == "AiciAsyncScheduler" and found == expected
     assert 0 < max(calls) <= MAX_CALLS, calls
 
 
+# test_structure.py proves most of it: `FOREIGN` names who may import wasmtime and Transformers
+@pytest.mark.thorough
 def test_the_entry_point_imports_nothing_heavy() -> None:
     """An engine's process loads the scheduler's part when it makes its scheduler."""
     program = """
@@ -99,4 +106,6 @@ from pyaici.engines.vllm.plugin import register
 register()
 print(*{name.split(".")[0] for name in set(sys.modules) - before})
 """
-    assert not set(run(program).split()) & {"msgpack", "tokenizers", "transformers", "wasmtime"}
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert not set(last_line(ran).split()) & {"msgpack", "tokenizers", "transformers", "wasmtime"}
