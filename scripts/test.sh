@@ -125,10 +125,14 @@ finish() {
     local ended=$?
     if [ ${#spinning[@]} -gt 0 ]; then kill "${spinning[@]}" 2>/dev/null || true; fi
     if [ "$later" ]; then rm -f "$later"; fi
+    rm -rf "$AICI_COMMON_CODE"
     printf 'tests.cpu_s %d s\n' "$cpu"
     report "${plan:-${choice/all/all tests}}; ended with status $ended after $((SECONDS / 60)) min"
 }
 spinning=() running=() cpu=0 later="" tools=""
+# Both runs of pytest use the code of bundled controllers that one of them has compiled (lab/runners/compiled.py).
+AICI_COMMON_CODE=$(mktemp -d)
+export AICI_COMMON_CODE
 trap finish EXIT
 if [ "$busy" ]; then keep_busy; fi
 
