@@ -11,8 +11,8 @@ may have. A change of a tag creates the next number, which fails if another repl
 So of two changes at once, one follows the other, and none is lost. Tags that are only possible are looked up.
 
 The package obstore (extra `shared`) speaks to S3, GCS, Azure and folders, NFS included: it creates files
-there by links, without locks. A program that can write to the store decides what users find by their tags, but not
-what an id means: content is compared with it, and checked and compiled here like an upload.
+there by links, without locks. A program that can write to the store decides what users find by their tags,
+but not what an id means: content is compared with it, and checked and compiled here like an upload.
 """
 
 from __future__ import annotations
