@@ -34,6 +34,7 @@ from aicirt.contract.errors import (
     ModuleError,
     NotOwnerError,
     OwnerLimitError,
+    ProtocolError,
     RuntimeFailure,
     UnknownControllerError,
 )
@@ -147,9 +148,10 @@ class SharedStore:
         if info is None:
             data = self._object(f"controllers/{entry.id}/info.json", _MAX_INFO)
             try:
-                info = ControllerInfo(**json.loads(data or b""))
-                assert info.id == entry.id
-            except (*MALFORMED, AssertionError):
+                info = ControllerInfo.from_wire(json.loads(data or b""))
+                if info.id != entry.id:
+                    raise ValueError("another controller's")
+            except (ProtocolError, *MALFORMED):
                 raise SharedStoreError(
                     f"the description of {entry.id} is damaged in the shared store: upload it again"
                 ) from None
@@ -265,8 +267,11 @@ class SharedStore:
             try:
                 record = json.loads(data)
                 found = Tag(number, record["module"], record["owner"])
-                assert isinstance(found.owner, str) and (not found.module or is_module_id(found.module))
-            except (*MALFORMED, AssertionError):
+                if not isinstance(found.owner, str) or (
+                    found.module != "" and not is_module_id(found.module)
+                ):
+                    raise ValueError("no record of a tag")
+            except MALFORMED:
                 raise SharedStoreError(f"the tag {name!r} is damaged in the shared store") from None
             _remember(self._tags, (name, number), found)
             return found
