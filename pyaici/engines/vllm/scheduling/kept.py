@@ -61,12 +61,8 @@ class KeptBlocks:
         manager.allocate_slots = allocate_or_take
 
     def _holders(self, request: Any) -> Iterator[Any]:
-        """Yields the requests that give way to `request`: suspended ones, then moved ones.
-
-        A request that this step has scheduled again is not one of them, since the workers read its blocks.
-        """
-        for request_id in list(self._until):
-            other = self._scheduler.requests[request_id]
+        """Yields those that give way to `request`: suspended ones that this step does not run, then moved ones."""
+        for other in [self._scheduler.requests[request_id] for request_id in self._until]:
             if other is not request and other.status != RequestStatus.RUNNING:
                 yield other
         for other in list(self._scheduler.kv_holding_waiting):

@@ -120,7 +120,7 @@ def test_more_waiting_sequences_than_blocks_starve_nobody(
 
 
 def test_a_request_that_the_step_has_scheduled_keeps_its_blocks() -> None:
-    """It is forgotten when the step has been scheduled; another request looks for blocks before."""
+    """Another request looks for blocks before the step has been scheduled, when this one is forgotten."""
     requests = {
         name: SimpleNamespace(request_id=name, status=status, num_computed_tokens=64)
         for name, status in (
