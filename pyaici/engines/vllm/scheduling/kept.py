@@ -61,7 +61,7 @@ class KeptBlocks:
         manager.allocate_slots = allocate_or_take
 
     def _holders(self, request: Any) -> Iterator[Any]:
-        """Yields those that give way to `request`: suspended ones that this step does not run, then moved ones."""
+        """Yields those that give way to `request`: suspended ones that this step does not run, moved ones."""
         for other in [self._scheduler.requests[request_id] for request_id in self._until]:
             if other is not request and other.status != RequestStatus.RUNNING:
                 yield other
