@@ -15,7 +15,7 @@ from tests.structure import ROOT, files, imported, modules, statements_in
 
 LIMITS = {
     "files of Python": 357,
-    "lines of Python": 69_192,
+    "lines of Python": 69_520,
     "files of the SDK": 133,
     "files of Python under 60 lines": 62,
     "circles of files": 0,

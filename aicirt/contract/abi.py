@@ -56,8 +56,10 @@ ROW_ALL, ROW_BITMASK, ROW_TOKEN, ROW_SPARSE, ROW_DENSE, ROW_SAME = map(int, RowK
 #: what `CAP_LOOK` says: a controller cannot look, gets lists of the most likely tokens, or all logits as well
 LOOK_NEVER, LOOK_LISTS, LOOK_LOGITS = 0, 1, 2
 #: flags of aici_mid_result
-MID_HOLD_END, MID_SKIP_PRE, MID_SKIP_POST, MID_DRAFTS = 1, 2, 4, 8
-MID_FLAGS = MID_HOLD_END | MID_SKIP_PRE | MID_SKIP_POST | MID_DRAFTS
+MID_HOLD_END, MID_SKIP_PRE, MID_SKIP_POST, MID_DRAFTS, MID_OWN = 1, 2, 4, 8, 16
+MID_FLAGS = MID_HOLD_END | MID_SKIP_PRE | MID_SKIP_POST | MID_DRAFTS | MID_OWN
+#: most bytes of the name of a second model (FOLLOW)
+MAX_MODEL_NAME = 64
 #: flags of aici_step_arg
 ARG_SAMPLED, ARG_HAS_LOGPROB, ARG_HURRY, ARG_LOOKED = 1, 2, 4, 8
 #: the temperature in aici_mid_result that means greedy sampling; 0 means the request's own temperature

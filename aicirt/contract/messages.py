@@ -205,6 +205,7 @@ class Look(NamedTuple):
     """A result that asks for the distribution of the next token: the next input answers it.
 
     `top`: the number of most likely tokens; 0: all logits, for which there is a dense `row`, otherwise -1.
+    `own`: without the logits of sequences that follow this one.
     """
 
     seq: int
@@ -212,15 +213,20 @@ class Look(NamedTuple):
     top: int
     row: int
     generation: int
+    own: bool
 
 
 class Follow(NamedTuple):
-    """A result with which a sequence follows another one, whose samples its logits affect by `weight`."""
+    """A result with which a sequence follows another one, whose samples its logits affect by `weight`.
+
+    `model`: the name of the second model that computes them; empty: the engine's own.
+    """
 
     seq: int
     verb: int
     leader: int
     weight: float
+    model: str
 
 
 class Bare(NamedTuple):

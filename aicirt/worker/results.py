@@ -32,9 +32,11 @@ from aicirt.contract.abi import (
     GREEDY,
     LOOK,
     LOOK_LOGITS,
+    MAX_MODEL_NAME,
     MID_DRAFTS,
     MID_FLAGS,
     MID_HOLD_END,
+    MID_OWN,
     MID_RESULT,
     MID_SKIP_POST,
     MID_SKIP_PRE,
@@ -352,19 +354,21 @@ class RowWriter:
             tokens = self._ff_tokens(instance, ff, num_ff, backtrack, length)
             return Splice(seq, SPLICE, backtrack, tokens), flags, last_row
         if verb == LOOK:
-            return self._to_look(instance, seq, top), flags | _SKIPPED, last_row
+            look = self._to_look(instance, seq, top, bool(flags & MID_OWN))
+            return look, flags | _SKIPPED, last_row
         if verb == FOLLOW:
-            return self._to_follow(instance, seq, row, temperature), flags, last_row
+            model = _model_name(instance, ff, num_ff)
+            return self._to_follow(instance, seq, row, temperature, model), flags, last_row
         raise ResultError(f"aici_mid_result: verb {verb} is not STOP, SAMPLE, SPLICE, LOOK or FOLLOW")
 
-    def _to_follow(self, instance: Instance, seq: int, leader: int, weight: float) -> Follow:
+    def _to_follow(self, instance: Instance, seq: int, leader: int, weight: float, model: str) -> Follow:
         if not capability(instance, CAP_FOLLOW):
             raise CapabilityError("this engine does not mix the logits of sequences (AICI_CAP_FOLLOW)")
         if not math.isfinite(weight):
             raise ResultError(f"aici_mid_result: the weight (temperature) is {weight}; it must be finite")
-        return Follow(seq, FOLLOW, leader, weight)
+        return Follow(seq, FOLLOW, leader, weight, model)
 
-    def _to_look(self, instance: Instance, seq: int, top: int) -> Look:
+    def _to_look(self, instance: Instance, seq: int, top: int, own: bool) -> Look:
         """Returns the message that asks for the `top` most likely tokens; 0: all logits, in a dense row."""
         level = capability(instance, CAP_LOOK)
         if not level:
@@ -372,14 +376,14 @@ class RowWriter:
                 "this engine cannot show the distribution before a token is drawn (AICI_CAP_LOOK)"
             )
         if top:
-            return Look(seq, LOOK, min(top, capability(instance, CAP_TOP_LOGPROBS)), -1, 0)
+            return Look(seq, LOOK, min(top, capability(instance, CAP_TOP_LOGPROBS)), -1, 0, own)
         if level < LOOK_LOGITS:
             raise CapabilityError(
                 "this engine shows the most likely tokens only, not all logits (AICI_CAP_LOOK is "
                 f"{level}): ask for some of them"
             )
         number, generation, _ = self._dense.take_row(self.owner)
-        return Look(seq, LOOK, 0, number, generation)
+        return Look(seq, LOOK, 0, number, generation, own)
 
     def _copied(self, instance: Instance, row: int, row_len: int) -> tuple[int, int]:
         nbytes = self._mask_bytes
@@ -486,6 +490,16 @@ class RowWriter:
         if count and max(tokens) >= self._layout.vocab_size:
             raise ResultError(f"aici_mid_result: {what} {max(tokens)} is not below {self._layout.vocab_size}")
         return tokens
+
+
+def _model_name(instance: Instance, address: int, length: int) -> str:
+    """Reads the name of a second model; empty if there is none. Raises ResultError."""
+    if length > MAX_MODEL_NAME:
+        raise ResultError(
+            f"aici_mid_result: a model's name has {length} bytes; it has at most {MAX_MODEL_NAME}"
+        )
+    check_span(instance, address, length, "the model's name")
+    return bytes(instance.read(address, length)).decode("utf-8", "replace")
 
 
 def _at_the_end(instance: Instance, address: int) -> bytes:

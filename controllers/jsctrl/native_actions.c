@@ -274,12 +274,12 @@ static const float *to_logits(JSContext *js, JSValueConst value, size_t *size) {
   return NULL;
 }
 
-/* number of tokens; 0: all logits */
+/* number of tokens; 0: all logits; without those of sequences that follow */
 FUNCTION(beginLook) {
   UNUSED;
   uint32_t top;
   if (!to_number(js, of[0], UINT32_MAX, &top)) return JS_EXCEPTION;
-  return awaited(js, script_begin_look(top));
+  return awaited(js, script_begin_look(top, JS_ToBool(js, of[1]) > 0));
 }
 
 /* Returns all logits, or the most likely tokens if these were asked for. */
@@ -290,13 +290,17 @@ FUNCTION(looked) {
   return found.size == 0 ? from_top(js, found.top, found.num_top) : from_logits(js, found.logits, found.size);
 }
 
-/* leader, weight */
+/* leader, weight, name of a second model */
 FUNCTION(beginFollow) {
   UNUSED;
   uint32_t leader;
   double weight;
   if (!to_number(js, of[0], UINT32_MAX, &leader) || JS_ToFloat64(js, &weight, of[1]) != 0) return JS_EXCEPTION;
-  return awaited(js, script_begin_follow(leader, (float)weight));
+  const script_text model = to_text(js, of[2]);
+  if (model.data == NULL) return JS_EXCEPTION;
+  const script_error error = script_begin_follow(leader, (float)weight, model);
+  JS_FreeCString(js, model.data);
+  return awaited(js, error);
 }
 
 FUNCTION(forkGroup) {
@@ -467,8 +471,8 @@ static const JSCFunctionListEntry entries[] = {
     ENTRY(beginGeneration, 8), ENTRY(generated, 0), ENTRY(generatedText, 0), ENTRY(beginSample, 2), ENTRY(sampled, 0),
     ENTRY(beginFork, 1), ENTRY(forked, 0), ENTRY(beginWait, 2), ENTRY(waited, 0), ENTRY(beginStep, 0),
     ENTRY(presentStep, 0), ENTRY(answerStop, 0), ENTRY(answerSuspend, 0), ENTRY(answerFork, 1),
-    ENTRY(answerSample, 2), ENTRY(answerSplice, 2), ENTRY(answerLook, 1), ENTRY(beginLook, 1), ENTRY(looked, 0),
-    ENTRY(beginFollow, 2), ENTRY(forkGroup, 0), ENTRY(norm, 1), ENTRY(entropy, 2), ENTRY(mass, 3), ENTRY(likely, 3),
+    ENTRY(answerSample, 2), ENTRY(answerSplice, 2), ENTRY(answerLook, 1), ENTRY(beginLook, 2), ENTRY(looked, 0),
+    ENTRY(beginFollow, 3), ENTRY(forkGroup, 0), ENTRY(norm, 1), ENTRY(entropy, 2), ENTRY(mass, 3), ENTRY(likely, 3),
 };
 #define COUNT ((int)(sizeof entries / sizeof *entries))
 

@@ -198,19 +198,22 @@ script_error script_wait_result(bool* there) {
   return outcome();
 }
 
-script_error script_begin_look(uint32_t top) {
+script_error script_begin_look(uint32_t top, bool own) {
   if (script_error error = check_look(top)) return error;
-  session().begin(Action::Kind::look).row.options.top_logprobs = top;
+  Action& action = session().begin(Action::Kind::look);
+  action.row.options.top_logprobs = top;
+  action.own = own;
   return nullptr;
 }
 
-script_error script_begin_follow(uint32_t leader, float weight) {
+script_error script_begin_follow(uint32_t leader, float weight, script_text model) {
   if (aici::capability(aici::Capability::follow) == 0)
     return "this engine does not mix the logits of sequences: see capability(\"follow\")";
   if (!std::isfinite(weight)) return "a weight is a finite number";
   Action& action = session().begin(Action::Kind::follow);
   action.forks = leader;
   action.weight = weight;
+  action.model = std::string(view(model));
   return nullptr;
 }
 

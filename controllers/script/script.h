@@ -192,10 +192,11 @@ typedef struct script_row {
 
 script_error script_begin_sample(const script_row *row);
 script_error script_begin_fork(uint32_t count);
-/* Looks at the distribution of the next token before it is sampled: at the `top` most likely tokens; 0: at all logits. */
-script_error script_begin_look(uint32_t top);
-/* Follows a sequence until that ends: the action is never complete. */
-script_error script_begin_follow(uint32_t leader, float weight);
+/* Looks at the distribution of the next token before it is sampled: at the `top` most likely tokens; 0: at all logits.
+ * `own`: without the logits of sequences that follow this one. */
+script_error script_begin_look(uint32_t top, bool own);
+/* Follows a sequence until that ends: the action is never complete. `model`: the name of a second model, or empty. */
+script_error script_begin_follow(uint32_t leader, float weight, script_text model);
 /* The sequences of the last fork, including this one. */
 script_tokens script_fork_group(void);
 /* Waits until all of these variables exist, or for so many milliseconds (0: without a limit). */

@@ -98,9 +98,9 @@ std::optional<aici::MidResult> Session::act() {
     case Kind::sample:
       return action.row.result();
     case Kind::look:
-      return aici::MidResult::look(action.row.options.top_logprobs);
+      return aici::MidResult::look(action.row.options.top_logprobs, action.own);
     case Kind::follow:
-      return aici::MidResult::follow(action.forks, action.weight);
+      return aici::MidResult::follow(action.forks, action.weight, action.model);
     case Kind::wait:
       if (!is_waiting()) return std::nullopt;
       [[fallthrough]];

@@ -34,8 +34,11 @@ struct Action {
   std::vector<script_top> tops;
   std::vector<float> logits;
 
-  /// follow: the leader (in `forks`), and the weight
+  /// look: without the logits of sequences that follow
+  bool own = false;
+  /// follow: the leader (in `forks`), the weight, and the second model, if any
   float weight = 0;
+  std::string model;
   /// fork: the number of sequences, and the index of this one
   std::uint32_t forks = 0, index = 0;
   /// step: whether the step has been awaited

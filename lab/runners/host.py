@@ -137,6 +137,8 @@ class Mid:
     flags: int = 0
     backtrack: int = 0
     tokens: list[int] = field(default_factory=list)
+    #: FOLLOW: the name of a second model
+    model: str = ""
 
 
 @dataclass
@@ -339,6 +341,8 @@ class Guest:
             backtrack=backtrack,
             token=row if verb == FOLLOW else -1,
         )
+        if verb == FOLLOW:
+            result.model = bytes(self.read(ff, count)).decode()
         if verb == SPLICE or flags & MID_DRAFTS:
             result.tokens = np.frombuffer(self.read(ff, 4 * count), "<u4").tolist()
         if verb == SAMPLE and kind == SAME:

@@ -138,6 +138,8 @@ class Look(MidResult):
     #: float32 [V], where the engine writes all logits, as the model has computed them: a view of shared
     #: memory, valid until the sequence's next result other than LATE
     logits: NDArray[np.float32] | None = None
+    #: without the logits of sequences that follow this one
+    own: bool = False
 
 
 @dataclass(slots=True)
@@ -151,6 +153,8 @@ class Follow(MidResult):
 
     leader: int = 0
     weight: float = 0.0
+    #: the second model that computes the sequence's logits; empty: the engine's own
+    model: str = ""
 
 
 @dataclass(slots=True)
@@ -377,13 +381,14 @@ class SegmentRows:
 
         Raises ProtocolError, or one of `MALFORMED`, if the message is invalid.
         """
-        seq, _, top, number, generation = fields
+        seq, _, top, number, generation, own = fields
         check_sampling(None, top)
-        if type(number) is not int or type(generation) is not int or (number < 0) != (top > 0):
+        wrong = type(number) is not int or type(generation) is not int or type(own) is not bool
+        if wrong or (number < 0) != (top > 0):
             raise ProtocolError("a look has an invalid row")
         self.end_look(seq)
         if number < 0:
-            return Look(Verb.LOOK, top_logprobs=top)
+            return Look(Verb.LOOK, top_logprobs=top, own=own)
         try:
             logits = self._dense_row(number)
         except SpaceError as error:
@@ -391,7 +396,7 @@ class SegmentRows:
             return MidResult(Verb.ERROR, error=error)
         self._looks[seq] = number, generation
         self._extra = True
-        return Look(Verb.LOOK, logits=logits)
+        return Look(Verb.LOOK, logits=logits, own=own)
 
     def end_look(self, seq: int) -> None:
         """Releases the row for logits that a sequence has, if any."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.abi import MID_HOLD_END, MID_SKIP_POST, Verb
+from aicirt.contract.abi import MAX_MODEL_NAME, MID_HOLD_END, MID_SKIP_POST, Verb
 from aicirt.contract.errors import MALFORMED, ProtocolError, RuntimeFailure
 from aicirt.contract.messages import (
     DUE,
@@ -383,12 +383,14 @@ class Step:
             self._live.ended(seq)
         return PreResult(Verb(verb), waits=verb == Verb.SUSPEND and bool(payload) and seq not in link.awake)
 
-    def _following(self, link: WorkerLink, leader: Any, weight: Any) -> Follow:
+    def _following(self, link: WorkerLink, leader: Any, weight: Any, model: Any) -> Follow:
         if type(leader) is not int or self._live.get(leader) is not link:
             raise ProtocolError("a sequence follows one that is not live in its worker")
         if type(weight) is not float or not math.isfinite(weight):
             raise ProtocolError("a sequence follows another one with an invalid weight")
-        return Follow(Verb.FOLLOW, leader=leader, weight=weight)
+        if type(model) is not str or len(model) > MAX_MODEL_NAME:
+            raise ProtocolError("a sequence follows another one with an invalid name of a model")
+        return Follow(Verb.FOLLOW, leader=leader, weight=weight, model=model)
 
     def _result(self, link: WorkerLink, entry: list[Any]) -> MidResult:
         seq, verb, *fields = entry

@@ -184,6 +184,11 @@ declare module "aici" {
     get entropy(): number;
   }
 
+  export interface LookOptions {
+    /** Looks at the distribution of this sequence alone, without what `mix` adds. */
+    own?: boolean;
+  }
+
   /**
    * Looks at the distribution of the next token before it is sampled.
    *
@@ -193,12 +198,12 @@ declare module "aici" {
    * The text does not change, and the token that follows costs no further pass of the model. Each look makes the engine
    * wait for the script once more, and costs a copy of all logits. Throws if `capability("look")` is below 2.
    */
-  export function distribution(): PromiseLike<Distribution>;
+  export function distribution(options?: LookOptions): PromiseLike<Distribution>;
   /**
    * Looks at the most likely next tokens before one is sampled, with their log-probabilities as in `Distribution`. At
    * most `capability("top_logprobs")` of them. Throws if `capability("look")` is 0.
    */
-  export function likely(count: number): PromiseLike<Likely[]>;
+  export function likely(count: number, options?: LookOptions): PromiseLike<Likely[]>;
 
   /** A sampled token. */
   export interface Token {
@@ -431,8 +436,18 @@ declare module "aici" {
    * Throws if `capability("follow")` is 0.
    *
    *     await mix(withoutTheDocument, -0.5);
+   *
+   * `model`: a second model of the engine (`aici serve --second NAME=MODEL`), which reads the other text. With null in
+   * place of a function, it reads the text of this sequence. If the engine has no model of this name, this sequence
+   * ends with an error.
+   *
+   *     await mix(null, -0.5, { model: "amateur" });
    */
-  export function mix(func: () => PromiseLike<unknown>, weight: number): Promise<void>;
+  export function mix(
+    func: (() => PromiseLike<unknown>) | null,
+    weight: number,
+    options?: { model?: string },
+  ): Promise<void>;
 
   /**
    * Runs each function in its own fork, all at the same time; the promise resolves to their results.

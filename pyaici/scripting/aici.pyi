@@ -245,19 +245,20 @@ class Distribution:
     def entropy(self) -> float:
         """The entropy of the distribution, in nats."""
 
-def distribution() -> Awaitable[Distribution]:
+def distribution(own: bool = False) -> Awaitable[Distribution]:
     """Looks at the distribution of the next token before it is sampled.
 
         seen = await distribution()
         await sample(temperature=0.5 if seen.entropy > 2 else 1)
 
     The text does not change, and the token that follows costs no further pass of the model. Each look makes
-    the engine wait for the script once more, and costs a copy of all logits.
+    the engine wait for the script once more, and costs a copy of all logits. `own`: the distribution of this
+    sequence alone, without what `mix` adds.
 
     Raises `Error` if `capability("look")` is below 2. With 1, `likely` works.
     """
 
-def likely(count: int) -> Awaitable[list[tuple[int, float]]]:
+def likely(count: int, own: bool = False) -> Awaitable[list[tuple[int, float]]]:
     """Looks at the most likely next tokens before one is sampled, with their log-probabilities as in
     `Distribution`. At most `capability("top_logprobs")` of them.
 
@@ -438,7 +439,7 @@ async def choose(texts: Sequence[str]) -> str:
     Raises `Error` if the engine cannot fork into so many sequences, and ValueError if there is no text.
     """
 
-async def mix(function: Callable[[], Awaitable[Any]], weight: float) -> None:
+async def mix(function: Callable[[], Awaitable[Any]] | None, weight: float, model: str = "") -> None:
     """Adds the logits after another text to those of this sequence, times `weight`, from now on.
 
     `function` runs in a fork, where it writes the other text. The fork then gets every token of this
@@ -448,6 +449,13 @@ async def mix(function: Callable[[], Awaitable[Any]], weight: float) -> None:
 
         await mix(without_the_document, weight=-0.5)
         await gen(max_tokens=100)
+
+    `model`: a second model of the engine (`aici serve --second NAME=MODEL`), which reads the other text. With
+    None in place of a function, it reads the text of this sequence:
+
+        await mix(None, weight=-0.5, model="amateur")
+
+    If the engine has no model of this name, this sequence ends with an error.
 
     Raises `Error` if `capability("follow")` is 0.
     """

@@ -364,12 +364,12 @@ export class Distribution {
   }
 }
 
-export function distribution() {
-  return new Action("distribution", () => native.beginLook(0), () => new Distribution(native.looked()));
+export function distribution({ own = false } = {}) {
+  return new Action("distribution", () => native.beginLook(0, own), () => new Distribution(native.looked()));
 }
 
-export function likely(count) {
-  return new Action("likely", () => native.beginLook(Math.max(count, 1)), native.looked);
+export function likely(count, { own = false } = {}) {
+  return new Action("likely", () => native.beginLook(Math.max(count, 1), own), native.looked);
 }
 
 // ---- attempts and choices
@@ -532,14 +532,14 @@ async function gatherFunctions(functions) {
 }
 
 /** Runs a function in a fork that then follows this sequence, whose logits it changes. */
-export async function mix(func, weight) {
+export async function mix(func, weight, { model = "" } = {}) {
   if ((await fork(2)) === 0) {
     await wait(`aici.follows.${native.forkGroup()[1]}`);
     return;
   }
   const [leader] = native.forkGroup();
-  await func();
-  await new Action("mix", () => native.beginFollow(leader, weight), () => undefined);
+  if (func !== null) await func();
+  await new Action("mix", () => native.beginFollow(leader, weight, model), () => undefined);
 }
 
 // ---- calls, which somebody outside answers

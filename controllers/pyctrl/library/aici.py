@@ -402,12 +402,12 @@ class Distribution:
         return _aici.entropy(self.logits, self._norm)
 
 
-def distribution():
-    return _Action("distribution", lambda: _aici.begin_look(0), lambda: Distribution(_aici.looked()))
+def distribution(own=False):
+    return _Action("distribution", lambda: _aici.begin_look(0, own), lambda: Distribution(_aici.looked()))
 
 
-def likely(count):
-    return _Action("likely", lambda: _aici.begin_look(max(count, 1)), _aici.looked)
+def likely(count, own=False):
+    return _Action("likely", lambda: _aici.begin_look(max(count, 1), own), _aici.looked)
 
 
 # ---- attempts and choices
@@ -605,14 +605,15 @@ async def _gather_functions(functions):
     return [answer["value"] for answer in answers]
 
 
-async def mix(function, weight):
+async def mix(function, weight, model=""):
     # Runs a function in a fork that then follows this sequence, whose logits it changes.
     if await fork(2) == 0:
         await wait("aici.follows." + str(_aici.fork_group()[1]))
         return
     leader = _aici.fork_group()[0]
-    await function()
-    await _Action("mix", lambda: _aici.begin_follow(leader, weight), lambda: None)
+    if function is not None:
+        await function()
+    await _Action("mix", lambda: _aici.begin_follow(leader, weight, model), lambda: None)
 
 
 # ---- calls, which somebody outside answers

@@ -298,13 +298,13 @@ static const float *to_logits(mp_obj_t object, size_t *size) {
   return buffer.buf;
 }
 
-/* number of tokens; 0: all logits */
+/* number of tokens; 0: all logits; without those of sequences that follow */
 static mp_obj_t begin_look(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
-  raise_if(script_begin_look((uint32_t)mp_obj_get_int(of[0])));
+  raise_if(script_begin_look((uint32_t)mp_obj_get_int(of[0]), mp_obj_is_true(of[1])));
   return mp_const_none;
 }
-FUNCTION(begin_look, 1, 1);
+FUNCTION(begin_look, 2, 2);
 
 /* Returns a view of all logits, or the most likely tokens if these were asked for. */
 static mp_obj_t looked(size_t n, const mp_obj_t *of) {
@@ -315,13 +315,14 @@ static mp_obj_t looked(size_t n, const mp_obj_t *of) {
 }
 FUNCTION(looked, 0, 0);
 
-/* leader, weight */
+/* leader, weight, name of a second model */
 static mp_obj_t begin_follow(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
-  raise_if(script_begin_follow((uint32_t)mp_obj_get_int_truncated(of[0]), (float)mp_obj_get_float(of[1])));
+  const uint32_t leader = (uint32_t)mp_obj_get_int_truncated(of[0]);
+  raise_if(script_begin_follow(leader, (float)mp_obj_get_float(of[1]), to_text(of[2])));
   return mp_const_none;
 }
-FUNCTION(begin_follow, 2, 2);
+FUNCTION(begin_follow, 3, 3);
 
 static mp_obj_t fork_group(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);

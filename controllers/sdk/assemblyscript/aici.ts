@@ -8,7 +8,7 @@
 // and exports functions with the full names: `export function aici_mid_process(): MidResult` and so on. The
 // compiler's options are in the asconfig.json that `aici new` writes.
 import {
-  ANY_VERSION, ARG_LOOKED, FOLLOW, INLINE_GROUP, INLINE_TOKENS, LOGITS, LOOK, MID_DRAFTS, MidResult, NO_TOKENS, PostResult, PreResult, ROW_ALL, ROW_BITMASK,
+  ANY_VERSION, ARG_LOOKED, FOLLOW, INLINE_GROUP, INLINE_TOKENS, LOGITS, LOOK, MID_DRAFTS, MID_OWN, MidResult, NO_TOKENS, PostResult, PreResult, ROW_ALL, ROW_BITMASK,
   ROW_TOKEN, SAMPLE, SET, SPLICE, STOP, SUSPEND, StepArg, TOKENIZED, TOKENS, VALUE, VocabularyHeader, host_call, host_fail,
   host_vocabulary, read, tokenize, var_get, var_write,
 } from "aici_abi";
@@ -66,6 +66,7 @@ export function suspendUntil(names: string[], milliseconds: u32 = 0, versions: u
 /** Keeps the data alive to which `mid` points, until the next step. */
 let kept: StaticArray<u32> = [];
 let keptDrafts: StaticArray<u32> = [];
+let keptModel: ArrayBuffer = new ArrayBuffer(0);
 
 function answer(verb: u32, kind: u32, row: u32, length: u32): MidResult {
   memory.fill(changetype<usize>(mid) + 4, 0, offsetof<MidResult>() - 4);
@@ -113,22 +114,28 @@ export function splice(backtrack: u32, tokens: StaticArray<u32>): MidResult {
 /**
  * Shows the distribution of the next token before this sequence decides: aici_mid_process is called again once the model
  * has computed it, without new tokens, and `looked` is true. Then `logits` has all logits, or, with `top_logprobs`, the
- * source TOP the most likely tokens at temperature 1. Requires CAP_LOOK.
+ * source TOP the most likely tokens at temperature 1. `own`: without the logits of sequences that follow this one.
+ * Requires CAP_LOOK.
  */
-export function look(top_logprobs: u32 = 0): MidResult {
+export function look(top_logprobs: u32 = 0, own: bool = false): MidResult {
   answer(LOOK, 0, 0, 0);
   mid.top_logprobs = top_logprobs;
+  if (own) mid.flags |= MID_OWN;
   return mid;
 }
 
 /**
  * From now on this sequence gets the tokens of another one of its request, the leader, and no function is called any more.
  * The leader's tokens are sampled from the sum of the logits of both, and of others that follow it, each times its weight;
- * the leader's own weight makes the sum of all weights 1. Requires CAP_FOLLOW.
+ * the leader's own weight makes the sum of all weights 1. `model`: the name of a second model of the engine, which
+ * computes the logits of this sequence. Requires CAP_FOLLOW.
  */
-export function follow(leader: u32, weight: f32): MidResult {
+export function follow(leader: u32, weight: f32, model: string = ""): MidResult {
   answer(FOLLOW, 0, leader, 0);
   mid.temperature = weight;
+  keptModel = String.UTF8.encode(model);
+  mid.ff_tokens = changetype<usize>(keptModel) as u32;
+  mid.num_ff_tokens = keptModel.byteLength;
   return mid;
 }
 

@@ -92,6 +92,7 @@ export const MID_HOLD_END: u32 = 1;
 export const MID_SKIP_PRE: u32 = 2;
 export const MID_SKIP_POST: u32 = 4;
 export const MID_DRAFTS: u32 = 8;
+export const MID_OWN: u32 = 16;
 
 /** `row` and `ff_tokens` are addresses (or the token of ROW_TOKEN): see `address`. */
 @unmanaged

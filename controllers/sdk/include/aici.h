@@ -32,7 +32,8 @@ enum {
     AICI_SPLICE = 5,   /* mid: remove `backtrack` tokens, append `ff_tokens`, sample nothing */
     AICI_LOOK = 8,     /* mid: show the distribution of the next token, then call mid_process again (AICI_CAP_LOOK) */
     AICI_FOLLOW = 9,   /* mid: from now on get the tokens of sequence `row`, and take part in sampling them with the
-                          weight `temperature` (AICI_CAP_FOLLOW); no function is called any more */
+                          weight `temperature` (AICI_CAP_FOLLOW); no function is called any more. `ff_tokens`: the
+                          address of the name of a second model, whose logits take part; without one, the engine's own */
 };
 
 /* ---- rows: the allowed tokens of a sample ------------------------------------------ */
@@ -120,6 +121,7 @@ enum {
     AICI_MID_SKIP_POST = 4, /* aici_post_process is not called either */
     AICI_MID_DRAFTS = 8,    /* SAMPLE: `ff_tokens` are drafts, which this controller expects after the sampled token. They
                                change nothing but the time: the engine may compute them together */
+    AICI_MID_OWN = 16,      /* LOOK: the distribution of this sequence alone, without those that follow it */
 };
 
 typedef struct aici_mid_result {
@@ -133,8 +135,8 @@ typedef struct aici_mid_result {
     uint32_t top_logprobs;  /* SAMPLE: requests so many most likely tokens for the next arg; 0 = none.
                                LOOK: so many most likely tokens; 0 = all logits */
     uint32_t backtrack;     /* SPLICE */
-    uint32_t ff_tokens;     /* SPLICE, AICI_MID_DRAFTS: address of uint32_t[num_ff_tokens] */
-    uint32_t num_ff_tokens; /* SPLICE */
+    uint32_t ff_tokens;     /* SPLICE, AICI_MID_DRAFTS: address of uint32_t[num_ff_tokens]. FOLLOW: of a name */
+    uint32_t num_ff_tokens; /* SPLICE. FOLLOW: bytes of the name; 0 = none */
     uint32_t flags;         /* AICI_MID_*; a result that ends before this field has no flags */
     /* SAMPLE: tokens that are left out, for this token; 0: the request's own option. A result without such options may
      * end before, with .size = offsetof(aici_mid_result, top_p): then the host need not look whether one is set */

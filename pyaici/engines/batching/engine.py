@@ -24,7 +24,15 @@ from pyaici.client.results import Row
 from pyaici.engines.batching.beam import BeamSearch
 from pyaici.engines.batching.budget import Budget
 from pyaici.engines.batching.histories import Histories
-from pyaici.engines.batching.model import Feed, PrefixCache, Runner
+from pyaici.engines.batching.model import (
+    Feed,
+    PrefixCache,
+    Runner,
+    SecondModel,
+    check_names,
+    check_same_tokens,
+    run_each,
+)
 from pyaici.engines.batching.pool import SequencePool
 from pyaici.engines.batching.sampler import Choice, empty_mask_error
 from pyaici.engines.batching.scheduler import Scheduler
@@ -45,6 +53,7 @@ from pyaici.engines.prompts import first_tokens
 from pyaici.engines.turns import with_turns
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from collections.abc import Sequence as Seq
 
     import numpy as np
@@ -78,13 +87,17 @@ class BatchingEngine(Engine):
         keep: int,
         budget: Budget,
         keep_tokens: int | None = None,
+        second: Mapping[str, tuple[Runner, Vocabulary]] | None = None,
     ) -> None:
         """`tokenizer`: encodes texts and chats (see `encode_prompt`); None if all prompts are token ids.
 
         `keep`: how many ended sequences stay in the cache; the oldest of the owner with the most go first.
         With one or more, a prompt that shares its beginning with a kept or live sequence is fed only from
         where it differs. `budget`: the room of the cache. Requests wait until there is room for them.
-        `keep_tokens`: most tokens of all kept sequences together; None = any number.
+        `keep_tokens`: most tokens of all kept sequences together; None = any number. `second`: further models
+        by name, for sequences that follow others. Their caches have room for as many tokens as the first.
+
+        Raises VocabularyError for a second model with other tokens, ValueError for more than `MAX_SECOND`.
         """
         self._runner = runner
         self.tokenizer = tokenizer
@@ -95,18 +108,31 @@ class BatchingEngine(Engine):
             runtime.register(self.vocabulary)
         self._vocab_size = self.vocabulary.num_known
         self.cache_tokens = budget.limit
-        self.num_tokens = runner.num_tokens
+        second = second or {}
+        check_names(list(second))
+        self._second: dict[str, SecondModel] = {}
+        for name, (model, tokens) in second.items():
+            check_same_tokens(name, tokens.cut(model.num_logits), self.vocabulary)
+            self._second[name] = SecondModel(name, model, PrefixCache(model.cache, keep, keep_tokens))
+        self.num_tokens = min(each.num_tokens for each in (runner, *(model for model, _ in second.values())))
         self.max_context = min(runner.max_tokens, budget.limit or runner.max_tokens)
         self._budget = budget
         self._prefixes = PrefixCache(runner.cache, keep, keep_tokens)
         self._stats = StepStats()
         self._pool = SequencePool(
-            runner, self._prefixes, budget, self.vocabulary, runtime, self.max_context, self._stats
+            runner,
+            self._prefixes,
+            budget,
+            self.vocabulary,
+            runtime,
+            self.max_context,
+            self._stats,
+            self._second,
         )
         self._histories = Histories(runner, self._prefixes, budget, self._stats, self.max_context)
         self._request_ids = itertools.count()
         self._searches: dict[int, BeamSearch] = {}
-        self._scheduler = Scheduler(self._pool, self._prefixes, runner)
+        self._scheduler = Scheduler(self._pool, runner)
         #: sequences of the present step with drafts
         self._drafted: list[Sequence] = []
 
@@ -134,7 +160,7 @@ class BatchingEngine(Engine):
             self.tokenizer,
             request.prompt,
             self.vocabulary,
-            num_tokens=self._runner.num_tokens,
+            num_tokens=self.num_tokens,
             max_context=self.max_context,
         )
         self._budget.check(width(request), most_tokens(request, tokens, self.max_context))
@@ -184,11 +210,20 @@ class BatchingEngine(Engine):
     def cache_use(self) -> dict[str, int]:
         """Returns the tokens that the cache holds, those reserved for requests, and its limit if it has one.
 
-        Sequences that share a beginning count it each. May be called from any thread.
+        Sequences that share a beginning count it each. With second models, their caches count as well. May be
+        called from any thread.
         """
         live = sum(seq.slot.length for seq in list(self._pool.live.values()))
-        use = {"held": live + self._prefixes.kept_tokens, "reserved": self._budget.claimed}
-        return use if self.cache_tokens is None else {**use, "limit": self.cache_tokens}
+        kept = sum(cache.kept_tokens for cache in self._caches())
+        use = {"held": live + kept, "reserved": self._budget.claimed}
+        if self.cache_tokens is None:
+            return use
+        return {**use, "limit": self.cache_tokens * (1 + len(self._second))}
+
+    def _caches(self) -> Iterator[PrefixCache]:
+        yield self._prefixes
+        for second in self._second.values():
+            yield second.prefixes
 
     @property
     def stats(self) -> StepStats:
@@ -213,7 +248,8 @@ class BatchingEngine(Engine):
         """Ends all sequences and their controllers, and frees the kept prefixes."""
         for seq in list(self._pool.live.values()):
             self._pool.finish(seq, FinishReason.CANCELLED)
-        self._prefixes.clear()
+        for cache in self._caches():
+            cache.clear()
         self._pool.complete(self._pool.closing)
         self._pool.closing = []
 
@@ -280,7 +316,7 @@ class BatchingEngine(Engine):
         self._admit()
         ready, filling = self._scheduler.schedule()
         with stats.phase(Phase.POST):
-            actions = StepActions(self._pool, self.runtime, ready, self._runner.num_tokens)
+            actions = StepActions(self._pool, self.runtime, ready, self.num_tokens)
             actions.post()
         with stats.phase(Phase.PRE):
             active = actions.before()
@@ -317,9 +353,7 @@ class BatchingEngine(Engine):
             if time.monotonic() > end and len(self._pool.going) > len(seqs) and not self.steady:
                 return
             with stats.phase(Phase.MID):
-                actions = StepActions(
-                    self._pool, self.runtime, seqs, self._runner.num_tokens, others_wait=True
-                )
+                actions = StepActions(self._pool, self.runtime, seqs, self.num_tokens, others_wait=True)
                 actions.post()
                 active = actions.before()
                 answers = actions.collect_answers(active)
@@ -367,7 +401,7 @@ class BatchingEngine(Engine):
             try:
                 # the scheduler has made room for the first sequence of a request that is copied, which may
                 # have been suspended since
-                self._prefixes.extend(group[0].slot, len(group[0].tokens))
+                self._pool.prefixes_of(group[0]).extend(group[0].slot, len(group[0].tokens))
             except SpaceError as error:
                 for seq in group:
                     self._pool.finish(seq, FinishReason.ERROR, error)
@@ -375,12 +409,14 @@ class BatchingEngine(Engine):
                 groups.append(group)
         self._drafted = []
         feeds = [self._feed(group) for group in groups]
-        rows = self._runner.run(feeds + filling)
+        feeds += filling
+        rows = run_each(self._runner, feeds) if self._second else self._runner.run(feeds)
         for group, feed, logits in zip(groups, feeds, rows, strict=False):
             if feed.every:
                 logits = self._take_ahead(group[0], feed, logits)
             for seq in group:
-                self._runner.cache.copy(group[0].slot, seq.slot)
+                if seq is not group[0]:
+                    self._runner.cache.copy(group[0].slot, seq.slot)
                 seq.logits = logits
 
     def _feed(self, group: list[Sequence]) -> Feed:
@@ -389,7 +425,7 @@ class BatchingEngine(Engine):
         pending, drafts, seq.drafts = seq.pending, seq.drafts, []
         drafts = drafts[: max(0, seq.room(self.max_context) - 1)]
         if not drafts or others or max(drafts) >= self.num_tokens:
-            return Feed(seq.slot, pending)
+            return Feed(seq.slot, pending, second=seq.second)
         try:
             self._prefixes.extend(seq.slot, len(seq.tokens) + len(drafts))
         except SpaceError:  # for the drafts; there is room for the tokens
@@ -417,7 +453,8 @@ class BatchingEngine(Engine):
         for seq in list(self._pool.live.values()):
             if seq.slot.placed or error is None:
                 self._pool.finish(seq, reason, error)
-        self._prefixes.clear()
+        for cache in self._caches():
+            cache.clear()
 
     def _search(self, active: list[Sequence], sampling: list[tuple[Sequence, Row | None]]) -> None:
         for request_id in {seq.request_id for seq in active if seq.request.beams > 1}:

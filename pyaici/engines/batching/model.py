@@ -6,11 +6,12 @@ An engine implements `Runner`, `KeyValueCache` and `Sampler`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from aicirt.contract.errors import SpaceError
+from aicirt.contract.abi import MAX_MODEL_NAME
+from aicirt.contract.errors import ResultError, SpaceError, VocabularyError
 from aicirt.contract.owners import to_evict
 from pyaici.engines.record import shared_length
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyaici.engines.batching.sampler import Choice, Chosen
+    from pyaici.tokens import Vocabulary
 
 #: The logits of a row, float32 [N]: a numpy array, or a tensor on a device that only the model's `Sampler`
 #: reads.
@@ -68,6 +70,8 @@ class Feed:
     tokens: Sequence[int]
     #: return the logits after each of the tokens, which are then at most `CHUNK_TOKENS`
     every: bool = False
+    #: the second model whose cache has the slot; None: the engine's own model
+    second: SecondModel | None = None
 
 
 class KeyValueCache(Protocol):
@@ -335,3 +339,86 @@ class PrefixCache:
     def _drop(self, cached: Cached) -> None:
         self._kept.remove(cached)
         self._cache.free(cached.slot)
+
+
+# -- second models: they compute the logits of sequences that follow others
+
+#: most second models of an engine: each has its weights and a cache in memory
+MAX_SECOND = 4
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SecondModel:
+    """A second model with its own key-value cache.
+
+    A sequence that follows another one may have a slot there instead of one in the cache of the engine's own
+    model. It is scheduled, fed and charged like every other sequence.
+    """
+
+    name: str
+    runner: Runner
+    prefixes: PrefixCache
+
+    def check_room(self, tokens: Sequence[int]) -> None:
+        """Raises ResultError for a text that the model cannot read."""
+        if len(tokens) >= self.runner.max_tokens:
+            raise ResultError(
+                f"the second model {self.name!r} reads at most {self.runner.max_tokens} tokens; the sequence "
+                f"has {len(tokens)}"
+            )
+
+
+def find_second(models: Mapping[str, SecondModel], name: str) -> SecondModel | None:
+    """Returns the model of a name; None for the empty name. Raises ResultError if there is none."""
+    if name and name not in models:
+        known = ", ".join(map(repr, models)) or "none (aici serve and aici run: --second NAME=MODEL)"
+        raise ResultError(f"there is no second model {name!r}; this engine has {known}")
+    return models[name] if name else None
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raises ValueError if there are too many second models, or one has no name that a controller can use."""
+    if len(names) > MAX_SECOND:
+        raise ValueError(f"there are {len(names)} second models; an engine takes at most {MAX_SECOND}")
+    for name in names:
+        if not name or len(name.encode()) > MAX_MODEL_NAME:
+            raise ValueError(f"the name of a second model has 1 to {MAX_MODEL_NAME} bytes: {name!r}")
+
+
+def check_same_tokens(name: str, second: Vocabulary, first: Vocabulary) -> None:
+    """Raises VocabularyError with the first token in which a second model's vocabulary differs.
+
+    Either may have more ids that are no tokens.
+    """
+    if second.tokens == first.tokens and second.special_names == first.special_names:
+        return
+    for token in range(max(second.num_known, first.num_known)):
+        there, here = (_token(vocabulary, token) for vocabulary in (second, first))
+        if there != here:
+            raise VocabularyError(
+                f"the second model {name!r} has other tokens: token {token} is {there!r} there, and {here!r} "
+                "in the engine's own model; both must have the same vocabulary"
+            )
+
+
+def _token(vocabulary: Vocabulary, token: int) -> bytes | str:
+    """Returns a token's bytes, or the name of a special token."""
+    name = vocabulary.special_names.get(token)
+    if name is not None:
+        return name
+    return vocabulary.tokens[token] if token < len(vocabulary.tokens) else b""
+
+
+def run_each(runner: Runner, feeds: Sequence[Feed]) -> Sequence[Any]:
+    """Runs feeds, each with its own model, in one pass of each model; see `Runner.run`.
+
+    `runner`: for feeds that name no second model.
+    """
+    places: dict[Runner, list[int]] = {}
+    for place, feed in enumerate(feeds):
+        places.setdefault(runner if feed.second is None else feed.second.runner, []).append(place)
+    rows: list[Any] = [None] * len(feeds)
+    for each, mine in places.items():
+        for place, row in zip(mine, each.run([feeds[place] for place in mine]), strict=True):
+            rows[place] = row
+    return rows

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, SpaceError, TemplateGoneError, WorkerDiedError
 from pyaici.client.step import LATE_SECONDS
-from pyaici.engines.batching.model import Cached, Slot
+from pyaici.engines.batching.model import Cached, Slot, find_second
 from pyaici.engines.batching.sampler import describe_next
 from pyaici.engines.batching.sequence import Copies, Family, Sequence, most_tokens
 from pyaici.engines.connection import OwnerThreads
@@ -21,11 +21,13 @@ from pyaici.engines.prompts import begin_token
 from pyaici.engines.record import NAN, EventRecorder, Offers, TextTrail
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyaici.client.control import Placement
-    from pyaici.client.results import Look
+    from pyaici.client.results import Follow, Look
     from pyaici.client.runtime import Runtime
     from pyaici.engines.batching.budget import Budget
-    from pyaici.engines.batching.model import PrefixCache, Runner
+    from pyaici.engines.batching.model import PrefixCache, Runner, SecondModel
     from pyaici.tokens import Vocabulary
 
 #: how long a parked sequence keeps its room at least, if another request waits for room; and the part of it
@@ -52,8 +54,9 @@ class SequencePool:
         runtime: Runtime | None,
         max_context: int,
         stats: Counts,
+        second: Mapping[str, SecondModel],
     ) -> None:
-        """`stats`: the engine's, to which the pool adds tokens and forks."""
+        """`stats`: the engine's, to which the pool adds tokens and forks. `second`: by name."""
         #: see `BatchingEngine.steady`
         self.steady = False
         self._runner = runner
@@ -83,6 +86,7 @@ class SequencePool:
         self._placing: list[Sequence] = []
         self._threads = OwnerThreads(_THREADS)
         self._stats = stats
+        self._second = second
 
     @property
     def num_eos(self) -> int:
@@ -273,9 +277,14 @@ class SequencePool:
         self.live[seq.id] = self.going[seq.id] = seq
         self._families[seq.request_id].unfinished += 1
 
-    def cached(self) -> list[Cached]:
-        """Returns the tokens and slots of live sequences in the cache."""
-        return [Cached(seq.tokens, seq.slot) for seq in self.live.values() if seq.slot.length]
+    def cached(self, second: SecondModel | None = None) -> list[Cached]:
+        """Returns the tokens and slots of live sequences in the cache, or in that of a second model."""
+        live = (seq for seq in self.live.values() if seq.slot.length and seq.second is second)
+        return [Cached(seq.tokens, seq.slot) for seq in live]
+
+    def prefixes_of(self, seq: Sequence) -> PrefixCache:
+        """Returns the cache that has a sequence's slot."""
+        return self._prefixes if seq.second is None else seq.second.prefixes
 
     # -- controllers ------------------------------------------------------------------------------
 
@@ -367,7 +376,7 @@ class SequencePool:
             self.recorder.append_tokens(follower, tokens, Origin.FORCED)
         if tokens and seq.ends_at(tokens[-1], self._eos):
             self.finish(seq, FinishReason.EOS)
-        elif any(follower.limit(self._max_context) is not None for follower in seq.followers):
+        elif any(self._limit(follower) is not None for follower in seq.followers):
             self.finish(seq, FinishReason.LENGTH)
         elif (reason := seq.limit(self._max_context)) is not None:
             self.finish(seq, reason)
@@ -394,15 +403,36 @@ class SequencePool:
         seq.note(tokens, backtrack)
         self.append_tokens(seq, tokens, Origin.FORCED)
 
-    def attach_follower(self, seq: Sequence, leader: Sequence, weight: float) -> None:
-        """Has a sequence get the tokens of another one from now on, and take part in sampling them."""
-        seq.leader, seq.weight = leader, weight
+    def _limit(self, follower: Sequence) -> FinishReason | None:
+        second = follower.second
+        longest = self._max_context if second is None else min(self._max_context, second.runner.max_tokens)
+        return follower.limit(longest)
+
+    def attach_follower(self, seq: Sequence, leader: Sequence, answer: Follow) -> None:
+        """Has a sequence get the tokens of another one from now on, and take part in sampling them.
+
+        Ends both if the answer names a second model that does not exist or cannot read the sequence.
+        """
+        seq.leader, seq.weight = leader, answer.weight
         leader.followers.append(seq)
+        try:
+            if (second := find_second(self._second, answer.model)) is not None:
+                second.check_room(seq.tokens)
+                self._move(seq, second)
+        except AiciError as error:
+            self.finish(seq, FinishReason.ERROR, error)
+
+    def _move(self, seq: Sequence, second: SecondModel) -> None:
+        """Moves a sequence into the cache of a second model. Raises SpaceError."""
+        slot = second.prefixes.start_slot(seq.tokens, self.cached(second))
+        self._prefixes.end(seq.tokens, seq.slot, seq.request.owner)
+        seq.second, seq.slot = second, slot
+        seq.logits, seq.twins = None, object()
 
     def answer_look(self, seq: Sequence, look: Look) -> None:
         """Has the next report of a sequence answer its controller's look, from the logits that it has."""
         begun = time.thread_time()
-        (line,) = self.sampler.to_numpy([seq.mixed_logits])
+        (line,) = self.sampler.to_numpy([seq.last_logits if look.own else seq.mixed_logits])
         seq.note([], top_logprobs=describe_next(look, line, self._vocabulary.num_known))
         if each := self._runner.token_seconds:
             seq.sampling += (time.thread_time() - begun) / each
@@ -456,7 +486,7 @@ class SequencePool:
             if seq.finish_reason is FinishReason.CUT:
                 self._cache.free(seq.slot)  # a search cuts many sequences, and no request continues them
             else:
-                self._prefixes.end(seq.tokens, seq.slot, seq.request.owner)
+                self.prefixes_of(seq).end(seq.tokens, seq.slot, seq.request.owner)
         family.shrink()
 
     def complete(self, seqs: list[Sequence]) -> None:

@@ -12,7 +12,7 @@ from pyaici.engines.batching.model import Feed
 from pyaici.engines.engine import FinishReason
 
 if TYPE_CHECKING:
-    from pyaici.engines.batching.model import PrefixCache, Runner
+    from pyaici.engines.batching.model import Runner
     from pyaici.engines.batching.pool import SequencePool
     from pyaici.engines.batching.sequence import Sequence
 
@@ -42,9 +42,8 @@ class Scheduler:
     a share the sequences that have waited longest come first.
     """
 
-    def __init__(self, pool: SequencePool, prefixes: PrefixCache, runner: Runner) -> None:
+    def __init__(self, pool: SequencePool, runner: Runner) -> None:
         self._pool = pool
-        self._prefixes = prefixes
         self._runner = runner
         self._short = max(SHORT_FEED, runner.pass_cost)
         self._turns = 0
@@ -116,7 +115,7 @@ class Scheduler:
             if not self._make_room(seq, seq.slot.length + now):
                 continue
             if now < missing:
-                filling.append(Feed(seq.slot, seq.pending[:now]))
+                filling.append(Feed(seq.slot, seq.pending[:now], second=seq.second))
             else:
                 ready.append(seq)
             if seq.request.beams > 1:
@@ -135,7 +134,7 @@ class Scheduler:
     def _make_room(self, seq: Sequence, tokens: int) -> bool:
         """Makes room for `tokens` tokens in the slot. If there is none, ends `seq` and returns False."""
         try:
-            self._prefixes.extend(seq.slot, tokens)
+            self._pool.prefixes_of(seq).extend(seq.slot, tokens)
         except SpaceError as error:
             self._pool.finish(seq, FinishReason.ERROR, error)
             return False

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyaici.client.control import Placement
     from pyaici.client.results import MidResult, Row
     from pyaici.engines.batching.budget import Budget, Claim
-    from pyaici.engines.batching.model import LogitsRow, Slot
+    from pyaici.engines.batching.model import LogitsRow, SecondModel, Slot
     from pyaici.engines.engine import Request
     from pyaici.engines.sampling import Changes
 
@@ -91,6 +91,8 @@ class Sequence(Record):
     #: the sequence that it follows, and its weight there
     leader: Sequence | None = None
     weight: float = 0.0
+    #: the second model that computes its logits, and whose cache has its slot; None: the engine's own
+    second: SecondModel | None = None
     #: sequences that follow it
     followers: list[Sequence] = field(default_factory=list)
     #: its controller's answer, which waits for the logits of followers
@@ -143,7 +145,9 @@ class Sequence(Record):
             return own
         mixed = own * (1 - sum(seq.weight for seq in self.followers))
         for seq in self.followers:
-            mixed += seq.last_logits * seq.weight
+            line = seq.last_logits
+            both = min(len(mixed), len(line))  # beyond are no tokens
+            mixed[:both] += line[:both] * seq.weight
         mixed[(mixed != mixed) | (mixed == math.inf)] = -math.inf  # the model forbids it in one of them
         return mixed
 

@@ -176,7 +176,8 @@ class StepActions:
                 self._pool.finish(seq, FinishReason.ERROR, error)
             else:
                 self._act(seq, answer, sampling)
-        return sampling
+        # one that cannot be followed as it was told to has ended
+        return [(seq, row) for seq, row in sampling if seq.finish_reason is None]
 
     def _act(self, seq: Sequence, answer: MidResult, sampling: list[tuple[Sequence, Row | None]]) -> None:
         seq.holds_end, seq.skips_post = answer.hold_end, answer.skip_post
@@ -213,7 +214,7 @@ class StepActions:
             error = ResultError("a sequence that others follow, or that follows another one, cannot lead")
             self._pool.finish(seq, FinishReason.ERROR, error)
         else:
-            self._pool.attach_follower(seq, leader, answer.weight)
+            self._pool.attach_follower(seq, leader, answer)
 
     def _problem(self, seq: Sequence, answer: MidResult) -> str | None:
         """Returns what is wrong with a splice, or None. The model must never be fed an unknown id."""

@@ -15,6 +15,8 @@ from pyaici.engines.hf.runner import ModelRunner
 from pyaici.tokens import load_vocabulary
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyaici.client.runtime import Runtime
     from pyaici.engines.batching.model import LogitsRow
     from pyaici.tokens import Vocabulary
@@ -40,6 +42,7 @@ class HfEngine(BatchingEngine):
         vocabulary: Vocabulary | None = None,
         keep: int = 0,
         cache_tokens: int | Literal["auto"] | None = None,
+        second: Mapping[str, tuple[Any, Vocabulary]] | None = None,
     ) -> None:
         """`model`: a causal language model of Transformers, on any device. `tokenizer`: its tokenizer.
 
@@ -54,11 +57,13 @@ class HfEngine(BatchingEngine):
         Requests wait until there is room for them. Sequences that end give their memory back. Models whose
         layers have states, such as Mamba, accept only "auto" and None, since their sequences do not grow.
 
+        `second`: second models by name, each with its vocabulary, on the same device. The cache of each has
+        room for as many tokens.
+
         Raises ValueError for a model that cannot be run (see `ModelRunner`), and VocabularyError for a
-        tokenizer whose bytes are unknown.
+        tokenizer whose bytes are unknown, or a second model with other tokens.
         """
-        runner = RecurrentRunner(model) if keeps_states(model) else ModelRunner(model)
-        check_model(model, runner)
+        runner = _checked_runner(model)
         if vocabulary is None:
             eos = getattr(model.generation_config, "eos_token_id", None)
             vocabulary = load_vocabulary(tokenizer, vocab_size=runner.num_logits, eos=eos)
@@ -71,9 +76,28 @@ class HfEngine(BatchingEngine):
             budget = Budget(cache.limit, uniform=True)
             if cache.limit is not None:
                 keep_tokens = min(keep_tokens, cache.limit // 4)
+        others = {name: (_checked_runner(each), known) for name, (each, known) in (second or {}).items()}
+        for name, (other, _) in others.items():
+            if other.device != runner.device:
+                raise ValueError(f"the second model {name!r} is on {other.device}, not on {runner.device}")
+            if isinstance(other, ModelRunner):
+                other.cache.limit = budget.limit
         super().__init__(
-            runner, vocabulary, tokenizer, runtime, keep=keep, budget=budget, keep_tokens=keep_tokens
+            runner,
+            vocabulary,
+            tokenizer,
+            runtime,
+            keep=keep,
+            budget=budget,
+            keep_tokens=keep_tokens,
+            second=others,
         )
+
+
+def _checked_runner(model: Any) -> ModelRunner | RecurrentRunner:
+    runner = RecurrentRunner(model) if keeps_states(model) else ModelRunner(model)
+    check_model(model, runner)
+    return runner
 
 
 #: The least cosine between the centred logits of ragged passes and of a plain pass. Half precision gives

@@ -82,6 +82,8 @@ class Script : public aici::Controller {
     if (what == "stop") return aici::MidResult::stop();
     if (what == "look") return aici::MidResult::look(tokens.empty() ? 0 : tokens[0]);
     if (what == "follow") return aici::MidResult::follow(tokens[0], -0.5f);
+    if (what == "amateur") return aici::MidResult::follow(tokens[0], 2, "amateur");
+    if (what == "own") return aici::MidResult::look(0, true);
     if (what == "expects") return aici::MidResult::sample_any().with_drafts(tokens);
     if (what == "any") return aici::MidResult::sample_any();
     if (what == "same") return aici::MidResult::sample_same();

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.contract.abi import CONTINUE, FOLLOW, FORK, LOOK, MID_DRAFTS, SPLICE, STOP, SUSPEND
+from aicirt.contract.abi import CONTINUE, FOLLOW, FORK, LOOK, MID_DRAFTS, MID_OWN, SPLICE, STOP, SUSPEND
 from aicirt.contract.errors import AiciError, ControllerFailed
 from aicirt.wasm import Export, Program
 from lab.runners.host import ALL, BITMASK, DENSE, SPARSE, TOKEN, Guest, Vocab
@@ -116,7 +116,14 @@ def test_looks_drafts_and_followers(start: Callable[..., Guest]) -> None:
     drafted = guest.step().row
     assert (drafted.kind, drafted.flags, drafted.tokens) == (ALL, MID_DRAFTS, [3, 1])
     last = guest.step().row
-    assert (last.verb, last.token, last.temperature) == (FOLLOW, 9, -0.5)
+    assert (last.verb, last.token, last.temperature, last.model) == (FOLLOW, 9, -0.5, "")
+
+
+def test_the_name_of_a_second_model_and_a_look_at_the_own_logits(start: Callable[..., Guest]) -> None:
+    guest = start("pre go", "mid own", "mid amateur 9")
+    assert guest.step().row.flags == MID_OWN
+    last = guest.show(logits=[0.0] * 9)
+    assert (last.verb, last.token, last.temperature, last.model) == (FOLLOW, 9, 2.0, "amateur")
 
 
 def test_a_mask_with_the_number_of_the_last_row_is_not_passed_again(start: Callable[..., Guest]) -> None:

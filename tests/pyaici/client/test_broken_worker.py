@@ -251,7 +251,11 @@ def test_invalid_rows_end_the_link(bench: Bench, fields: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [(GOOD[0], 1.0), (77, 1.0), ("x", 1.0), (BROKEN[1], float("nan")), (BROKEN[1], 1)]
+    "fields",
+    [
+        *[(GOOD[0], 1.0, ""), (77, 1.0, ""), ("x", 1.0, ""), (BROKEN[1], float("nan"), "")],
+        *[(BROKEN[1], 1, ""), (BROKEN[1], 1.0), (BROKEN[1], 1.0, 5), (BROKEN[1], 1.0, "x" * 65)],
+    ],
 )
 def test_invalid_leaders_end_the_link(bench: Bench, fields: tuple[Any, ...]) -> None:
     bench.answer_well()
@@ -264,7 +268,10 @@ def test_invalid_leaders_end_the_link(bench: Bench, fields: tuple[Any, ...]) -> 
 
 @pytest.mark.parametrize(
     "fields",
-    [(0, 2, 1), (0, -1, 1), (3, 0, 1), (-1, -1, 0), (1 << 22, -1, 0), ("x", 0, 1), (0, 0, "x"), (0, 1.5, 1)],
+    [
+        *[(0, 2, 1, False), (0, -1, 1, False), (3, 0, 1, False), (-1, -1, 0, False), (1 << 22, -1, 0, False)],
+        *[("x", 0, 1, False), (0, 0, "x", False), (0, 1.5, 1, False), (2, -1, 0), (2, -1, 0, 1)],
+    ],
 )
 def test_invalid_looks_end_the_link(bench: Bench, fields: tuple[Any, ...]) -> None:
     bench.answer_well()

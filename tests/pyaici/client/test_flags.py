@@ -256,6 +256,6 @@ def test_results_of_the_old_size_have_no_flags(player: Player) -> None:
 
 
 def test_unknown_flags_are_refused(player: Player) -> None:
-    result = player.mid(player.start("a@"))
+    result = player.mid(player.start("aP"))
     assert result.error is not None and result.error.code == "result"
-    assert "flags are 0x10, but version 1 has only 0xf" in str(result.error)
+    assert "flags are 0x20, but version 1 has only 0x1f" in str(result.error)

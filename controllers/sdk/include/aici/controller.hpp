@@ -153,13 +153,15 @@ class MidResult {
   /// Shows the distribution of the next token before this sequence decides: mid_process is called again once the model
   /// has computed it, without new tokens. Then `step().looked()` is true, and `step().logits()` are the logits, or, with
   /// a `top`, `step().top()` the most likely tokens at temperature 1. The token costs a pass of the model as ever, but
-  /// the engine waits for the second call. Requires `Capability::look`.
-  static MidResult look(std::uint32_t top = 0);
+  /// the engine waits for the second call. `own`: without the logits of sequences that follow this one. Requires
+  /// `Capability::look`.
+  static MidResult look(std::uint32_t top = 0, bool own = false);
   /// From now on this sequence gets the tokens of another one of its request, the leader, and no function is called any
   /// more. The leader's tokens are sampled from the sum of the logits of both, and of others that follow it, each times
   /// its weight; the leader's own weight makes the sum of all weights 1. A leader that must not go on without it waits
-  /// for the variable `follows_name` of this sequence. Requires `Capability::follow`.
-  static MidResult follow(SeqId leader, float weight);
+  /// for the variable `follows_name` of this sequence. `model`: the name of a second model of the engine, which computes
+  /// the logits of this sequence. Requires `Capability::follow`.
+  static MidResult follow(SeqId leader, float weight, std::string model = {});
 
   // The following functions change this result and return it, so that calls can be chained:
   // `return MidResult::sample_any().skipping_pre();`, or `result.skipping_pre();` for a result with a name.

@@ -83,16 +83,20 @@ pub enum MidResult {
     },
     /// Shows the distribution of the next token before this sequence decides: `mid_process` is called again once the
     /// model has computed it, without new tokens, and `step().looked()` is true. Then `step().logits()` are the logits,
-    /// or, with `top_logprobs`, `step().top()` the most likely tokens at temperature 1. Requires `Capability::Look`.
+    /// or, with `top_logprobs`, `step().top()` the most likely tokens at temperature 1. `own`: without the logits of
+    /// sequences that follow this one. Requires `Capability::Look`.
     Look {
         top_logprobs: u32,
+        own: bool,
     },
     /// From now on this sequence gets the tokens of another one of its request, the leader, and no function is called
     /// any more. The leader's tokens are sampled from the sum of the logits of both, and of others that follow it, each
-    /// times its weight; the leader's own weight makes the sum of all weights 1. Requires `Capability::Follow`.
+    /// times its weight; the leader's own weight makes the sum of all weights 1. `model`: the name of a second model of
+    /// the engine, which computes the logits of this sequence; empty: the engine's own. Requires `Capability::Follow`.
     Follow {
         leader: SeqId,
         weight: f32,
+        model: String,
     },
     /// A sample with drafts, made by `with_drafts`.
     Drafted {
@@ -260,14 +264,16 @@ impl MidResult {
                 raw.flags |= abi::MID_DRAFTS;
                 (raw.ff_tokens, raw.num_ff_tokens) = place(drafts);
             }
-            MidResult::Follow { leader, weight } => {
+            MidResult::Follow { leader, weight, model } => {
                 raw.verb = abi::FOLLOW;
                 raw.row = *leader;
                 raw.temperature = *weight;
+                (raw.ff_tokens, raw.num_ff_tokens) = place(model.as_bytes());
             }
-            MidResult::Look { top_logprobs } => {
+            MidResult::Look { top_logprobs, own } => {
                 raw.verb = abi::LOOK;
                 raw.top_logprobs = *top_logprobs;
+                raw.flags |= if *own { abi::MID_OWN } else { 0 };
             }
             MidResult::Splice { backtrack, ff_tokens } => {
                 raw.verb = abi::SPLICE;

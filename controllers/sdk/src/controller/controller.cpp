@@ -118,16 +118,21 @@ MidResult&& MidResult::with_drafts(std::vector<TokenId> drafts) {
   return with_flag(AICI_MID_DRAFTS);
 }
 
-MidResult MidResult::look(std::uint32_t top) {
+MidResult MidResult::look(std::uint32_t top, bool own) {
   MidResult result(AICI_LOOK);
   result.raw_.top_logprobs = top;
+  result.raw_.flags = own ? AICI_MID_OWN : 0;
   return result;
 }
 
-MidResult MidResult::follow(SeqId leader, float weight) {
+MidResult MidResult::follow(SeqId leader, float weight, std::string model) {
   MidResult result(AICI_FOLLOW);
   result.raw_.row = leader;
   result.raw_.temperature = weight;
+  std::vector<char> name(model.begin(), model.end());
+  result.raw_.ff_tokens = address(name.data());
+  result.raw_.num_ff_tokens = static_cast<std::uint32_t>(name.size());
+  result.hold(std::move(name));
   return result;
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from tests.pyaici.engines.batching.support import BOS, EOS, WIDTH
+from tests.pyaici.engines.batching.support import BOS, EOS
 
 #: settings of a Gemma3TextConfig: five of six layers see eight tokens
 WINDOWED = {
@@ -43,10 +43,10 @@ def write_gguf(model: Any, path: Path, template: str | None = None) -> Path:
     if gemma:
         writer.add_sliding_window(config.sliding_window)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_vocab_size(WIDTH)
+    writer.add_vocab_size(config.vocab_size)
     alphabet = _byte_alphabet()
     # the first is the result of the only merge, which special tokens never take part in
-    unused = ["<s></s>", *(f"<unused{token}>" for token in range(EOS + 2, WIDTH))]
+    unused = ["<s></s>", *(f"<unused{token}>" for token in range(EOS + 2, config.vocab_size))]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([*alphabet, "<s>", "</s>", *unused])

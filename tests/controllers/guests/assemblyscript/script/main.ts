@@ -68,6 +68,8 @@ export function aici_mid_process(): aici.MidResult {
   if (what == "stop") return aici.ended();
   if (what == "look") return aici.look(tokens.length > 0 ? tokens[0] : 0);
   if (what == "follow") return aici.follow(tokens[0], -0.5);
+  if (what == "amateur") return aici.follow(tokens[0], 2.0, "amateur");
+  if (what == "own") return aici.look(0, true);
   if (what == "expects") {
     aici.sampleAny();
     return aici.withDrafts(tokens);

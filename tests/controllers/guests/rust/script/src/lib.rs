@@ -150,8 +150,10 @@ impl AiciCtrl for Script {
         let tokens: Vec<TokenId> = words[2..].iter().map(|word| word.parse().expect("a token")).collect();
         match words[1].as_str() {
             "stop" => MidResult::Stop,
-            "look" => MidResult::Look { top_logprobs: tokens.first().copied().unwrap_or(0) },
-            "follow" => MidResult::Follow { leader: tokens[0], weight: -0.5 },
+            "look" => MidResult::Look { top_logprobs: tokens.first().copied().unwrap_or(0), own: false },
+            "follow" => MidResult::Follow { leader: tokens[0], weight: -0.5, model: String::new() },
+            "amateur" => MidResult::Follow { leader: tokens[0], weight: 2.0, model: "amateur".into() },
+            "own" => MidResult::Look { top_logprobs: 0, own: true },
             "expects" => MidResult::sample_any().with_drafts(tokens),
             "any" => MidResult::sample_any(),
             "same" => MidResult::sample(Row::Same),
