@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -37,6 +37,8 @@ class EngineOptions:
     keep: int = 0
     #: llama.cpp, Transformers: most tokens of the key-value cache
     cache_tokens: int | Literal["auto"] = "auto"
+    #: llama.cpp, Transformers: second models by name, each a file, folder or name as for `open_engine`
+    second: Mapping[str, str | Path] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -60,6 +62,8 @@ def open_engine(
     from pyaici.client.runtime import Runtime
 
     kind = engine or engine_of(None if model is None else str(model))
+    if kind == "vllm" and options.second:
+        raise ValueError("vLLM runs one model: second models need the engine llama or hf")
     path = find_model(model, kind)
     with contextlib.ExitStack() as stack:
         socket = socket or os.environ.get("AICI_SOCKET")
@@ -73,7 +77,8 @@ def open_engine(
             from pyaici.engines.llama.engine import LlamaEngine
 
             assert isinstance(loaded, LlamaEngine)
-            stack.callback(loaded.model.close)
+            for each in loaded.models:
+                stack.callback(each.close)
         stack.callback(loaded.close)
         yield loaded
 
@@ -111,22 +116,33 @@ def load_engine(
         from pyaici.engines.llama.engine import LlamaEngine
         from pyaici.engines.llama.library import load_library
         from pyaici.engines.llama.model import LlamaModel
-        from pyaici.engines.llama.program import choose_threads
+        from pyaici.engines.llama.program import choose_threads, load_second
 
+        library = load_library(options.llama_library)
         return LlamaEngine(
-            LlamaModel(load_library(options.llama_library), path),
+            LlamaModel(library, path),
             runtime,
             keep=options.keep,
             cache_tokens=options.cache_tokens,
             threads=choose_threads(options.threads, _log.info),
+            second=load_second(options.second, library),
         )
     if kind == "hf":
         from pyaici.engines.hf.program import load_model
+        from pyaici.engines.hf.program import load_second as load_others
 
         model, tokenizer = load_model(path, options.device, trust_remote_code=options.trust_remote_code)
         from pyaici.engines.hf.engine import HfEngine
 
-        return HfEngine(model, tokenizer, runtime, keep=options.keep, cache_tokens=options.cache_tokens)
+        second = load_others(options.second, options.device, trust_remote_code=options.trust_remote_code)
+        return HfEngine(
+            model,
+            tokenizer,
+            runtime,
+            keep=options.keep,
+            cache_tokens=options.cache_tokens,
+            second=second,
+        )
     from pyaici.engines.vllm.program import check_plugin, load_llm
 
     check_plugin()

@@ -33,6 +33,7 @@ from pyaici.engines.options import (
     add_prompt_options,
     add_record_option,
     add_sampling_options,
+    add_second_option,
     add_trust_option,
     engine_of,
     fill_in,
@@ -99,6 +100,7 @@ def add(commands: Any) -> None:
     llama.add_engine_options(parser)
     hf.add_engine_options(parser)
     add_trust_option(parser)
+    add_second_option(parser)
     add_beams_option(parser)
     add_record_option(parser)
     add_sampling_options(parser)

@@ -68,13 +68,14 @@ def open_server(url: str, arguments: argparse.Namespace, *packages: str) -> Rest
 
 
 #: options for a local model, and their defaults
-LOCAL = {
+LOCAL: dict[str, Any] = {
     "model": None,
     "engine": None,
     "device": None,
     "threads": None,
     "llama_library": None,
     "trust_remote_code": False,
+    "second": [],
     "socket": None,
     "store": None,
     "beams": 1,

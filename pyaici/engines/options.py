@@ -135,6 +135,11 @@ def option_group(parser: argparse.ArgumentParser, title: str) -> argparse._Argum
     return parser.add_argument_group(title)
 
 
+#: what --second takes
+SECOND_HELP = (
+    "a second model with the same vocabulary, whose logits controllers mix into those of the first by this "
+    "name; may be repeated (llama, hf)"
+)
 #: titles of groups of options in the help
 REQUEST, MODEL, SAMPLING, PLACE = "request", "model", "sampling", "daemon or server"
 
@@ -147,6 +152,26 @@ def add_beams_option(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="use beam search with this many beams instead of sampling (default: 1, no search)",
     )
+
+
+def add_second_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --second."""
+    option_group(parser, MODEL).add_argument(
+        "--second", metavar="NAME=MODEL", action="append", default=[], help=SECOND_HELP
+    )
+
+
+def read_second(values: Iterable[str]) -> dict[str, str]:
+    """Returns the models of --second by name. Raises ValueError for one without a name, or a second time."""
+    found = dict[str, str]()
+    for value in values:
+        name, equals, model = value.partition("=")
+        if not (name and equals and model):
+            raise ValueError(f"--second takes NAME=MODEL, for example amateur=small.gguf, not {value!r}")
+        if name in found:
+            raise ValueError(f"--second has the name {name!r} twice")
+        found[name] = model
+    return found
 
 
 def add_record_option(parser: argparse.ArgumentParser) -> None:
@@ -483,6 +508,7 @@ _OF_ENGINES: dict[str, tuple[EngineKind, ...]] = {
     "keep_prompts": ("llama", "hf"),
     "kv_cache_tokens": ("llama", "hf"),
     "beams": ("llama", "hf"),
+    "second": ("llama", "hf"),
 }
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyaici.engines.options import engine_of, refuse_options_of_others
+from pyaici.engines.options import engine_of, read_second, refuse_options_of_others
 from pyaici.engines.prompts import PlainTexts, chat_text, check_room, encode_prompt, template_of
 from pyaici.models.default import NAME
 from pyaici.opening import EngineOptions, find_model, load_engine
@@ -231,6 +231,7 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
         llama_library=settings.llama_library,
         keep=settings.keep_prompts,
         cache_tokens=settings.kv_cache_tokens or "auto",
+        second=read_second(settings.second),
     )
     engine = load_engine(path, kind, runtime, socket, options)
     if engine.cache_tokens is not None:

@@ -1,4 +1,4 @@
-"""Errors of `open_engine` for models that cannot be loaded."""
+"""Second models of `open_engine`, and its errors for models that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import pyaici.models
-from pyaici import open_engine
+from pyaici import EngineOptions, Request, open_engine
 from pyaici.engines.options import EngineKind
+from tests.pyaici.engines.batching.support import BOS, make_model, script
+from tests.pyaici.engines.llama.tiny_gguf import write_gguf
 
 
 @pytest.fixture
@@ -54,4 +56,24 @@ def test_missing_packages_are_reported_before_a_model_is_fetched(
     for fetch in ("default_gguf_path", "default_model_path"):
         monkeypatch.setattr(pyaici.models, fetch, pytest.fail)
     with pytest.raises(ValueError, match=rf"{extra}.*missing: rich"), open_engine(model, engine=engine):
+        pass
+
+
+def test_second_models_are_loaded_beside_the_first(tmp_path: Path) -> None:
+    first = write_gguf(make_model(), tmp_path / "first.gguf")
+    small = write_gguf(make_model(num_hidden_layers=1), tmp_path / "small.gguf")
+    options = EngineOptions(second={"small": small}, cache_tokens=1024)
+    body = script('await mix(None, 0.5, model="small")\nawait sample()\nstop()')
+    with open_engine(first, options=options) as engine:
+        results = engine.run([Request([BOS, 72], **body)])
+        assert [result.error for result in results] == [None, None]
+
+
+def test_vllm_takes_no_second_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
+    options = EngineOptions(second={"small": tmp_path})
+    with (
+        pytest.raises(ValueError, match="vLLM runs one model"),
+        open_engine(tmp_path, engine="vllm", options=options),
+    ):
         pass

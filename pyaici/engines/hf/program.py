@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,12 @@ from pyaici.engines.options import (
     add_prompt_options,
     add_record_option,
     add_sampling_options,
+    add_second_option,
     add_trust_option,
     find_folder,
     naming_trust_option,
     option_group,
+    read_second,
     read_vocabulary,
     run_main,
 )
@@ -42,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_prompt_options(parser, "folder of a Transformers model")
     add_engine_options(parser)
     add_trust_option(parser)
+    add_second_option(parser)
     add_beams_option(parser)
     add_record_option(parser)
     add_sampling_options(parser)
@@ -105,10 +109,26 @@ def load_model(
     return model.to(device), tokenizer
 
 
+def load_second(
+    second: Mapping[str, str | Path], device: str | None = None, *, trust_remote_code: bool = False
+) -> dict[str, tuple[Any, Vocabulary]]:
+    """Loads second models, by name, with their vocabularies. Raises as `load_model`, and VocabularyError."""
+    from pyaici.tokens import load_vocabulary
+
+    found = {}
+    for name, folder in second.items():
+        path = find_folder(folder, check_packages)
+        model, tokenizer = load_model(path, device, trust_remote_code=trust_remote_code)
+        found[name] = model, load_vocabulary(tokenizer)
+    return found
+
+
 def run_controller(arguments: argparse.Namespace) -> int:
     """Runs a request with Transformers; see `run_request`."""
 
     def check() -> Path | None:
+        for each in read_second(arguments.second).values():
+            find_folder(each, check_packages)
         if arguments.model is not None:
             return find_folder(arguments.model, check_packages)
         check_packages()
@@ -118,10 +138,12 @@ def run_controller(arguments: argparse.Namespace) -> int:
         folder: Path, runtime: Runtime | None, _: Vocabulary | None, stack: contextlib.ExitStack
     ) -> HfEngine:
         # the vocabulary of the engine is that of the tokenizer that the library has loaded
-        model, tokenizer = load_model(folder, arguments.device, trust_remote_code=arguments.trust_remote_code)
+        trust = arguments.trust_remote_code
+        model, tokenizer = load_model(folder, arguments.device, trust_remote_code=trust)
+        second = load_second(read_second(arguments.second), arguments.device, trust_remote_code=trust)
         from pyaici.engines.hf.engine import HfEngine
 
-        return HfEngine(model, tokenizer, runtime)
+        return HfEngine(model, tokenizer, runtime, second=second)
 
     return run_request(arguments, check, default_model_path, read_vocabulary, make_engine)
 

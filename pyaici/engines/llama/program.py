@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,9 @@ from pyaici.engines.options import (
     add_prompt_options,
     add_record_option,
     add_sampling_options,
+    add_second_option,
     option_group,
+    read_second,
     run_main,
 )
 from pyaici.models.default import default_gguf_path
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
     from pyaici.client.runtime import Runtime
     from pyaici.engines.llama.engine import LlamaEngine
+    from pyaici.engines.llama.library import Library
+    from pyaici.engines.llama.model import LlamaModel
     from pyaici.tokens import Vocabulary
 
 _PACKAGES = ("jinja2", "rich", "tokenizers")
@@ -39,6 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds all options except the controller."""
     add_prompt_options(parser, "GGUF file of a model")
     add_engine_options(parser)
+    add_second_option(parser)
     add_beams_option(parser)
     add_record_option(parser)
     add_sampling_options(parser)
@@ -93,6 +98,8 @@ def run_controller(arguments: argparse.Namespace) -> int:
         file = None if arguments.model is None else check_file(arguments.model)
         if arguments.threads is not None and arguments.threads < 1:
             raise ValueError(f"--threads is {arguments.threads}; it must be at least 1")
+        for each in read_second(arguments.second).values():
+            check_file(each)
         check_packages()
         load_library(arguments.llama_library)
         return file
@@ -103,10 +110,16 @@ def run_controller(arguments: argparse.Namespace) -> int:
         from pyaici.engines.llama.engine import LlamaEngine
         from pyaici.engines.llama.model import LlamaModel
 
-        model = stack.enter_context(LlamaModel(load_library(arguments.llama_library), path))
+        library = load_library(arguments.llama_library)
+        model = stack.enter_context(LlamaModel(library, path))
+        second = load_second(read_second(arguments.second), library)
+        for each, _ in second.values():
+            stack.callback(each.close)
         known = None if vocabulary is None else vocabulary.cut(model.num_tokens)
         threads = choose_threads(arguments.threads, partial(show, file=sys.stderr))
-        return stack.enter_context(LlamaEngine(model, runtime, vocabulary=known, threads=threads))
+        return stack.enter_context(
+            LlamaEngine(model, runtime, vocabulary=known, threads=threads, second=second)
+        )
 
     def read_vocabulary(path: Path) -> Vocabulary:
         """Returns the vocabulary that the engine registers, with what the chat template writes."""
@@ -119,6 +132,17 @@ def run_controller(arguments: argparse.Namespace) -> int:
             return with_turns(vocabulary.cut(model.num_tokens), model.tokenizer)
 
     return run_request(arguments, check, default_gguf_path, read_vocabulary, make_engine)
+
+
+def load_second(
+    second: Mapping[str, str | Path], library: Library
+) -> dict[str, tuple[LlamaModel, Vocabulary]]:
+    """Loads second models, by name, with their vocabularies. Raises ValueError, VocabularyError."""
+    from pyaici.engines.llama.model import LlamaModel
+    from pyaici.tokens import load_vocabulary
+
+    files = {name: check_file(path) for name, path in second.items()}
+    return {name: (LlamaModel(library, file), load_vocabulary(file)) for name, file in files.items()}
 
 
 def check_file(path: str | Path) -> Path:

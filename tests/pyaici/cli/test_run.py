@@ -179,7 +179,10 @@ def test_help_groups_the_options(capsys: pytest.CaptureFixture[str]) -> None:
             groups.setdefault(title, []).append(option)
     assert groups == {
         "request": ["--arg", "--prompt", "--chat", "--calls", "--messages", "--json", "--record"],
-        "model": ["--model", "--engine", "--threads", "--llama-library", "--device", "--trust-remote-code"],
+        "model": [
+            *("--model", "--engine", "--threads", "--llama-library", "--device", "--trust-remote-code"),
+            "--second",
+        ],
         "daemon or server": ["--socket", "--store", "--server", "--token"],
         "sampling": [
             *("--beams", "--n", "--temperature", "--top-p", "--top-k", "--min-p", "--typical-p"),
@@ -207,6 +210,10 @@ def test_names_of_bundled_controllers_cannot_be_tags(
         (["--engine", "hf", "--threads", "2"], "--threads needs --engine llama; the engine is hf"),
         (["--trust-remote-code"], "--trust-remote-code needs --engine hf or vllm; the engine is llama"),
         (["--engine", "vllm", "--beams", "2"], "--beams needs --engine llama or hf; the engine is vllm"),
+        (["--engine", "vllm", "--second", "a=b"], "--second needs --engine llama or hf; the engine is vllm"),
+        (["--second", "b.gguf"], "--second takes NAME=MODEL, for example amateur=small.gguf, not 'b.gguf'"),
+        (["--second", "a=b", "--second", "a=c"], "--second has the name 'a' twice"),
+        (["--second", "a=none.gguf"], "there is no file none.gguf"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

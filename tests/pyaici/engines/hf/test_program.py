@@ -58,3 +58,18 @@ def test_a_model_with_python_files_needs_the_option(
     assert "has run" not in output.out
     assert program.main([*argv, "--trust-remote-code"]) == 0
     assert "the model's file has run" in capsys.readouterr().out
+
+
+def test_second_models_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, layers in (("first", 2), ("small", 1)):
+        folder = write_tokenizer(tmp_path / name)
+        make_model(num_hidden_layers=layers).save_pretrained(folder)
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    body = 'from aici import mix, sample\n\nasync def main():\n    await mix(None, 0.5, model="small")\n'
+    script = tmp_path / "mixed.py"
+    script.write_text(f"{body}    await sample()\n")
+    argv = ["--controller", str(script), "--prompt", "x", "--max-tokens", "5"]
+    argv += ["--model", str(tmp_path / "first")]
+    assert program.main([*argv, "--second", f"small={folder}"]) == 0
+    assert program.main([*argv, "--second", f"large={folder}"]) == 1
+    assert "there is no second model 'small'; this engine has 'large'" in capsys.readouterr().out
