@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -20,6 +21,7 @@ from pyaici.engines.batching.engine import BatchingEngine
 from pyaici.engines.engine import GenerationResult, Request, Sampling
 from pyaici.models import default_gguf_path
 from pyaici.testing import Playground, Transcript
+from pyaici.tokens import load_vocabulary
 from pyaici.toolchain import build_controller
 from tests.pyaici.engines.batching.support import EOS, byte_vocabulary, make_engine, make_model
 from tests.thorough import also, cases, thorough
@@ -38,11 +40,26 @@ def runtime() -> Iterator[Runtime]:
 
 @pytest.fixture(scope="module")
 def engine(runtime: Runtime) -> Iterator[BatchingEngine]:
-    """A tiny model whose tokens are bytes, with logits in float32."""
+    """A tiny model whose tokens are bytes, with logits in float32, and two second models."""
+    second = {name: (model, byte_vocabulary()) for name, model in small_models().items()}
     with make_engine(
-        make_model(initializer_range=0.1), runtime=runtime, vocabulary=byte_vocabulary()
+        make_model(initializer_range=0.1), runtime=runtime, vocabulary=byte_vocabulary(), second=second
     ) as engine:
         yield engine
+
+
+def small_models() -> dict[str, Any]:
+    return {"good": make_model(num_hidden_layers=1), "bad": make_model(hidden_size=16, head_dim=4)}
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[dict[str, BatchingEngine]]:
+    """The second models of `engine`, each in an engine of its own."""
+    with contextlib.ExitStack() as stack:
+        yield {
+            name: stack.enter_context(make_engine(model, vocabulary=byte_vocabulary()))
+            for name, model in small_models().items()
+        }
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +106,7 @@ def test_scripts_are_short_and_name_their_paper() -> None:
         source = path.read_text()
         assert source.count("\n") <= 80 and max(map(len, source.splitlines())) <= 120, path.name
         if path.suffix == ".py":
-            assert re.search(r"\(20\d\d, arXiv\s\d{4}\.\d{5}\)", source), path.name
+            assert re.search(r"\(20\d\d, (arXiv\s\d{4}\.\d{5}|doi 10\.\S+)\)", source), path.name
 
 
 # -- patterns: sequential Monte Carlo, and ASAp ------------------------------------------------------------
@@ -218,6 +235,37 @@ def test_experts_add_their_difference(engine: BatchingEngine) -> None:
     expected = mixed_greedily(engine, {"x": 1.0, "Good: x": 2.0, "Bad: x": -2.0}, 8)
     assert results[0].new_tokens[1:][:8] == expected
     assert expected != mixed_greedily(engine, {"x": 1.0}, 8)
+
+
+def test_experts_may_be_models_of_their_own(engine: BatchingEngine, small: dict[str, BatchingEngine]) -> None:
+    results = run(engine, "experts.py", models=["good", "bad"], begin="x", alpha=0.7, tokens=8)
+    expected = [ord("x")]
+    for _ in range(8):
+        after = [[*PROMPT, *expected]]
+        own, good, bad = (each.next_logits(after)[0, :256] for each in (engine, *small.values()))
+        expected.append(int((own + 0.7 * (good - bad)).argmax()))
+    assert results[0].new_tokens[:9] == expected
+    assert expected != [ord("x"), *mixed_greedily(engine, {"x": 1.0}, 8)]
+
+
+@pytest.mark.parametrize(("alpha", "tau"), [(0.3, 1.0), (0.01, 0.5)])
+def test_contrastive_decoding_takes_the_plausible_token_with_the_largest_difference(
+    engine: BatchingEngine, small: dict[str, BatchingEngine], alpha: float, tau: float
+) -> None:
+    results = run(engine, "contrastive.py", amateur="bad", alpha=alpha, tau=tau, tokens=10)
+    tokens, counts, likeliest = results[0].new_tokens, [], 0
+    for place in range(len(tokens)):
+        lines = [each.next_logits([[*PROMPT, *tokens[:place]]])[0, :258] for each in (engine, small["bad"])]
+        expert, amateur = (
+            line - np.logaddexp.reduce(line)
+            for line in (lines[0].astype(np.float64), lines[1].astype(np.float64) / tau)
+        )
+        plausible = np.flatnonzero(expert >= expert.max() + math.log(alpha))
+        counts.append(len(plausible))
+        assert tokens[place] == max(plausible.tolist(), key=lambda token: expert[token] - amateur[token])
+        likeliest += tokens[place] == expert.argmax()
+    assert json.loads(variable(results, "plausible")) == counts
+    assert likeliest < len(tokens), "the amateur changes the text"
 
 
 # -- beams -------------------------------------------------------------------------------------------------
@@ -389,6 +437,32 @@ def test_detectors_need_only_the_tokens_and_the_key(engine: BatchingEngine, name
     assert float(wrong) < 4, "another key finds nothing"
 
 
+def tournament(line: np.ndarray, key: int, before: list[int]) -> dict[int, float]:
+    """Returns the probability of each of the 64 likeliest tokens after 30 layers of two that compete."""
+    likely = np.array([token for token in np.argsort(-line, kind="stable")[:64] if token < 256])
+    shares = np.exp(line[likely]) / np.exp(line[likely]).sum()
+    hashes = np.array([number(key, before, int(token)) for token in likely])
+    for layer in range(30):
+        bits = hashes >> layer & 1
+        shares = shares * (1 + bits - (shares * bits).sum())
+    return dict(zip(likely.tolist(), shares.tolist(), strict=True))
+
+
+def test_synthid_draws_from_the_winners_of_a_tournament(engine: BatchingEngine) -> None:
+    results = run(engine, "synthid.py", key=9, tokens=12)
+    tokens, known, expected = results[0].new_tokens, set[tuple[int, ...]](), []
+    for place, line in enumerate(logprobs_along(engine, tokens)):
+        before = [*PROMPT, *tokens[:place]]
+        if tuple(before[-4:]) not in known:
+            known.add(tuple(before[-4:]))
+            shares = tournament(line, 9, before)
+            assert sum(shares.values()) == pytest.approx(1)
+            expected.append(shares[tokens[place]])
+    assert json.loads(variable(results, "shares")) == pytest.approx(expected, abs=1e-3)
+    ones = sum(number(9, tokens[:at], tokens[at]) >> layer & 1 for at in range(4, 12) for layer in range(30))
+    assert float(variable(results, "z")) == pytest.approx((ones - 120) / math.sqrt(60), abs=0.006)
+
+
 TOPICS = (
     *("the sea", "a town", "bread", "a walk", "trains", "winter", "a key", "the moon", "music", "tea"),
     *("a garden", "rivers", "a book", "cats", "a desert", "a bridge", "stars", "school", "rain", "maps"),
@@ -397,8 +471,11 @@ TOPICS = (
 
 @pytest.fixture(scope="module")
 def smollm(runtime: Runtime) -> Iterator[LlamaEngine]:
-    with LlamaModel(load_library(), default_gguf_path()) as model, LlamaEngine(model, runtime) as engine:
-        yield engine
+    path = default_gguf_path()
+    with LlamaModel(load_library(), path) as model:
+        second = {"amateur": (model, load_vocabulary(path))}  # it need not be a good one
+        with LlamaEngine(model, runtime, second=second) as engine:
+            yield engine
 
 
 @pytest.mark.slow
@@ -421,7 +498,7 @@ def test_scripts_work_with_the_prompt_and_the_argument_that_they_propose(
 
 @pytest.mark.thorough  # test_detectors_need_only_the_tokens_and_the_key has a tiny model
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["green_list.py", "gumbel.py"])
+@pytest.mark.parametrize("name", ["green_list.py", "gumbel.py", "synthid.py"])
 def test_the_watermark_is_found_in_200_tokens_of_a_real_model(smollm: LlamaEngine, name: str) -> None:
     def marks(prompts: list[Any], **arg: Any) -> list[GenerationResult]:
         script = json.dumps({"script": (FOLDER / name).read_text(), "name": name, "arg": arg})
