@@ -135,11 +135,6 @@ def option_group(parser: argparse.ArgumentParser, title: str) -> argparse._Argum
     return parser.add_argument_group(title)
 
 
-#: what --second takes
-SECOND_HELP = (
-    "a second model with the same vocabulary, whose logits controllers mix into those of the first by this "
-    "name; may be repeated (llama, hf)"
-)
 #: titles of groups of options in the help
 REQUEST, MODEL, SAMPLING, PLACE = "request", "model", "sampling", "daemon or server"
 
@@ -157,7 +152,12 @@ def add_beams_option(parser: argparse.ArgumentParser) -> None:
 def add_second_option(parser: argparse.ArgumentParser) -> None:
     """Adds --second."""
     option_group(parser, MODEL).add_argument(
-        "--second", metavar="NAME=MODEL", action="append", default=[], help=SECOND_HELP
+        "--second",
+        metavar="NAME=MODEL",
+        action="append",
+        default=[],
+        help="a second model with the same vocabulary, whose logits controllers mix into those of the first "
+        "by this name; may be repeated (llama, hf)",
     )
 
 

@@ -19,7 +19,6 @@ from pydantic_settings import (
 )
 
 from aicirt.contract.errors import AiciError
-from pyaici.engines.options import SECOND_HELP
 from pyaici.tools.settings import CALLS_HELP, HTTP_HELP, MCP_HELP, SECONDS_HELP, ToolSettings
 
 PREFIX = "AICI_SERVE_"
@@ -99,7 +98,11 @@ class ServerSettings(BaseSettings):
         description="run the Python files in the folder of a model whose architecture Transformers does not "
         "have (hf, vllm)",
     )
-    second: list[str] = Field([], description=f"NAME=MODEL: {SECOND_HELP}")
+    second: list[str] = Field(
+        [],
+        description="NAME=MODEL: a second model with the same vocabulary, whose logits controllers mix into "
+        "those of the first by this name; may be repeated (llama, hf)",
+    )
     keep_prompts: int = Field(
         8,
         ge=0,

@@ -115,10 +115,11 @@ class StepActions:
     def collect_answers(self, active: list[Sequence]) -> dict[int, MidResult]:
         """Waits for mid_process. Returns the answers by controller number; records logs and variables.
 
-        Shows distributions to the controllers that ask for them, and waits until they have decided. This is a
-        step of the runtime without a pass of the model.
+        Attaches followers to their leaders. Shows distributions to the controllers that ask for them, and
+        waits until they have decided. This is a step of the runtime without a pass of the model.
         """
         answers = self._wait_for_answers()
+        self._attach_followers(active, answers)  # looks and samples of this step have their logits
         looks = {control: answer for control, answer in answers.items() if isinstance(answer, Look)}
         if not looks:
             return answers
@@ -131,7 +132,9 @@ class StepActions:
         again = StepActions(self._pool, self._runtime, looking, self._num_tokens, others_wait=others)
         again.post()
         again.before()
-        return answers | again._wait_for_answers()
+        answers |= again._wait_for_answers()
+        self._attach_followers(looking, answers)
+        return answers
 
     def _wait_for_answers(self) -> dict[int, MidResult]:
         answers: dict[int, MidResult] = {}
@@ -176,8 +179,7 @@ class StepActions:
                 self._pool.finish(seq, FinishReason.ERROR, error)
             else:
                 self._act(seq, answer, sampling)
-        # one that cannot be followed as it was told to has ended
-        return [(seq, row) for seq, row in sampling if seq.finish_reason is None]
+        return sampling
 
     def _act(self, seq: Sequence, answer: MidResult, sampling: list[tuple[Sequence, Row | None]]) -> None:
         seq.holds_end, seq.skips_post = answer.hold_end, answer.skip_post
@@ -188,8 +190,6 @@ class StepActions:
         elif answer.verb == Verb.SAMPLE:
             sampling.append((seq, answer.row))
             seq.drafts = answer.drafts if isinstance(answer, DraftedSample) else []
-        elif isinstance(answer, Follow):
-            self._attach_to_leader(seq, answer)
         elif answer.verb == Verb.SPLICE:
             problem = self._problem(seq, answer)
             if problem is not None:
@@ -204,6 +204,12 @@ class StepActions:
             self._pool.finish(seq, FinishReason.STOP)
         elif not self._pool.place_again(seq, answer.error):
             self._pool.finish(seq, FinishReason.ERROR, answer.error)
+
+    def _attach_followers(self, seqs: list[Sequence], answers: dict[int, MidResult]) -> None:
+        for seq in seqs:
+            answer = None if seq.control is None else answers.get(seq.control)
+            if isinstance(answer, Follow) and seq.leader is None and seq.finish_reason is None:
+                self._attach_to_leader(seq, answer)
 
     def _attach_to_leader(self, seq: Sequence, answer: Follow) -> None:
         leader = next((one for one in self._pool.live.values() if one.control == answer.leader), None)

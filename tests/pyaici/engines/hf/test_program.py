@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import NoReturn
 
@@ -61,15 +62,16 @@ def test_a_model_with_python_files_needs_the_option(
 
 
 def test_second_models_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, layers in (("first", 2), ("small", 1)):
-        folder = write_tokenizer(tmp_path / name)
-        make_model(num_hidden_layers=layers).save_pretrained(folder)
-        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    first = write_tokenizer(tmp_path / "first")
+    (first / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    folder = shutil.copytree(first, tmp_path / "small")
+    make_model().save_pretrained(first)
+    make_model(num_hidden_layers=1).save_pretrained(folder)
     body = 'from aici import mix, sample\n\nasync def main():\n    await mix(None, 0.5, model="small")\n'
     script = tmp_path / "mixed.py"
     script.write_text(f"{body}    await sample()\n")
     argv = ["--controller", str(script), "--prompt", "x", "--max-tokens", "5"]
-    argv += ["--model", str(tmp_path / "first")]
+    argv += ["--model", str(first)]
     assert program.main([*argv, "--second", f"small={folder}"]) == 0
     assert program.main([*argv, "--second", f"large={folder}"]) == 1
     assert "there is no second model 'small'; this engine has 'large'" in capsys.readouterr().out
