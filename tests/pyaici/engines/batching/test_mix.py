@@ -150,7 +150,7 @@ def test_what_cannot_be_followed(engine: BatchingEngine, leader: str) -> None:
         from aici import _Action
         if await fork(2) == 1:
             leader = {leader}
-            await _Action("mix", lambda: _aici.begin_follow(leader, 1.0), lambda: None)
+            await _Action("mix", lambda: _aici.begin_follow(leader, 1.0, ""), lambda: None)
         await sample()
     """
     first, second = engine.run([Request(PROMPT, **script(textwrap.dedent(body)))])
