@@ -3,9 +3,9 @@
 Contrastive Decoding: Open-ended Text Generation as Optimization (2022, arXiv 2210.15097). A token is
 plausible if the large model gives it at least alpha times the probability of its likeliest one. Of these, the
 script takes the one with the largest difference of log-probabilities between the large model and the small
-one, the amateur, whose logits are divided by tau. There, a beam search maximizes the sum of these differences; here,
-each token is the best one after those before it. The engine needs the amateur as a second model: --second
-amateur=MODEL.
+one, the amateur, whose logits are divided by tau. There, a beam search maximizes the
+sum of these differences; here, each token is the best one after those before it. The engine needs the amateur
+as a second model: --second amateur=MODEL.
 
 Prompt: Tell me a story about a lost key.
 Argument: {"amateur": "amateur", "alpha": 0.1, "tau": 1.0, "tokens": 60}
