@@ -184,11 +184,6 @@ declare module "aici" {
     get entropy(): number;
   }
 
-  export interface LookOptions {
-    /** Looks at the distribution of this sequence alone, without what `mix` adds. */
-    own?: boolean;
-  }
-
   /**
    * Looks at the distribution of the next token before it is sampled.
    *
@@ -197,13 +192,14 @@ declare module "aici" {
    *
    * The text does not change, and the token that follows costs no further pass of the model. Each look makes the engine
    * wait for the script once more, and costs a copy of all logits. Throws if `capability("look")` is below 2.
+   * `own`: the distribution of this sequence alone, without what `mix` adds.
    */
-  export function distribution(options?: LookOptions): PromiseLike<Distribution>;
+  export function distribution(options?: { own?: boolean }): PromiseLike<Distribution>;
   /**
    * Looks at the most likely next tokens before one is sampled, with their log-probabilities as in `Distribution`. At
    * most `capability("top_logprobs")` of them. Throws if `capability("look")` is 0.
    */
-  export function likely(count: number, options?: LookOptions): PromiseLike<Likely[]>;
+  export function likely(count: number, options?: { own?: boolean }): PromiseLike<Likely[]>;
 
   /** A sampled token. */
   export interface Token {
@@ -443,11 +439,8 @@ declare module "aici" {
    *
    *     await mix(null, -0.5, { model: "amateur" });
    */
-  export function mix(
-    func: (() => PromiseLike<unknown>) | null,
-    weight: number,
-    options?: { model?: string },
-  ): Promise<void>;
+  export function mix(func: Fork | null, weight: number, options?: { model?: string }): Promise<void>;
+  type Fork = () => PromiseLike<unknown>;
 
   /**
    * Runs each function in its own fork, all at the same time; the promise resolves to their results.

@@ -82,6 +82,7 @@ pub const MID_HOLD_END: u32 = 1;
 pub const MID_SKIP_PRE: u32 = 2;
 pub const MID_SKIP_POST: u32 = 4;
 pub const MID_DRAFTS: u32 = 8;
+pub const MID_OWN: u32 = 16;
 
 /// `row` and `ff_tokens` are addresses (or the token of ROW_TOKEN): see `address`.
 pub const MidResult = extern struct {
