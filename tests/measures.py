@@ -14,10 +14,10 @@ from functools import cache
 from tests.structure import ROOT, files, imported, modules, statements_in
 
 LIMITS = {
-    "files of Python": 357,
-    "lines of Python": 69_520,
+    "files of Python": 345,
+    "lines of Python": 69_980,
     "files of the SDK": 133,
-    "files of Python under 60 lines": 62,
+    "files of Python under 60 lines": 58,
     "circles of files": 0,
     "files in circles": 0,
     "functions over 60 lines": 0,
