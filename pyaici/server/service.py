@@ -176,7 +176,7 @@ class Service:
                 stream.close()
                 _log_failures(stream)
                 self.metrics.ended(controlled, stream.results, stream.error)
-                end_generation(span, stream.results or ())
+                end_generation(span, self.model.name, stream.results or ())
 
     @contextlib.asynccontextmanager
     async def _start(self) -> AsyncIterator[None]:

@@ -272,8 +272,8 @@ class ServerSettings(BaseSettings):
     # -- log and traces
     otel: bool = Field(
         False,
-        description="send traces of requests to the collector that OpenTelemetry's variables name, such as "
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        description="send traces of requests, and metrics, to the collector that the variables of "
+        "OpenTelemetry name, such as OTEL_EXPORTER_OTLP_ENDPOINT",
     )
     log_format: Literal["text", "json"] = Field("text", description="text for people, or JSON for programs")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -1,8 +1,9 @@
-"""Traces of OpenTelemetry: a span for each HTTP request, and in it for its waits, generations and calls.
+"""Traces and metrics of OpenTelemetry: spans of HTTP requests, and in them of waits, generations and calls.
 
 Without `--otel`, the package opentelemetry-api makes spans that nobody records; nothing is done in the steps
 of the engine in either case. Names follow OpenTelemetry's conventions for HTTP and for generative AI, as of
-semantic conventions 1.37. Spans have no texts: neither prompts nor answers nor arguments.
+semantic conventions 1.37. Spans have no texts: neither prompts nor answers nor arguments. FastAPI measures
+HTTP requests itself, and `GET /metrics` has everything that the server counts.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import propagate, trace
+from opentelemetry import metrics, propagate, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from aicirt.contract.errors import AiciError
@@ -20,12 +21,33 @@ from aicirt.contract.errors import AiciError
 if TYPE_CHECKING:
     from pyaici.engines.engine import GenerationResult
 
-_tracer = trace.get_tracer("pyaici.server")
+_tracer, _meter = trace.get_tracer("pyaici.server"), metrics.get_meter("pyaici.server")
+#: histograms of generations, with the bounds that the conventions name
+_DURATION = _meter.create_histogram(
+    "gen_ai.server.request.duration",
+    "s",
+    "Time of a generation.",
+    explicit_bucket_boundaries_advisory=[0.01 * 2**power for power in range(14)],
+)
+_FIRST = _meter.create_histogram(
+    "gen_ai.server.time_to_first_token",
+    "s",
+    "Time to the first token of a generation.",
+    explicit_bucket_boundaries_advisory=[
+        *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
+    ],
+)
+_TOKENS = _meter.create_histogram(
+    "gen_ai.client.token.usage",
+    "{token}",
+    "Tokens that a generation has read or written.",
+    explicit_bucket_boundaries_advisory=[4**power for power in range(14)],
+)
 
 
 @contextmanager
 def exporting(wanted: bool) -> Iterator[None]:
-    """Sends spans to an OTLP collector inside the block, as OpenTelemetry's variables of the environment say.
+    """Sends spans and metrics to an OTLP collector inside the block, as the variables of OpenTelemetry say.
 
     Raises AiciError if the packages are missing.
     """
@@ -33,20 +55,27 @@ def exporting(wanted: bool) -> Iterator[None]:
         yield
         return
     try:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
         raise AiciError(f"--otel needs the package {error.name}: pip install 'pyaici[otel]'") from None
     named = Resource({"service.name": "aici"}).merge(OTELResourceDetector().detect())
-    provider = TracerProvider(resource=Resource.create().merge(named))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    trace.set_tracer_provider(provider)
+    resource = Resource.create().merge(named)
+    spans = TracerProvider(resource=resource)
+    spans.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(spans)
+    measured = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource)
+    metrics.set_meter_provider(measured)
     try:
         yield
     finally:
-        provider.shutdown()
+        spans.shutdown()
+        measured.shutdown()
 
 
 @contextmanager
@@ -78,26 +107,42 @@ def generation_span(model: str, controller: str | None, options: dict[str, Any])
         attributes["aici.controller"] = controller
     attributes["gen_ai.request.model"] = model
     span = _tracer.start_span(f"text_completion {model}", attributes=attributes)
+    start, failed = time.perf_counter(), {}
     try:
         yield span
     except Exception as error:
-        _mark_failed(span, str(getattr(error, "code", None) or type(error).__name__))
+        failed = {"error.type": str(getattr(error, "code", None) or type(error).__name__)}
+        _mark_failed(span, failed["error.type"])
         raise
     finally:
+        _DURATION.record(time.perf_counter() - start, {**_measured(model), **failed})
         span.end()
 
 
-def end_generation(span: Span, results: Sequence[GenerationResult]) -> None:
+def _measured(model: str) -> dict[str, str]:
+    """Returns the attributes of metrics about a generation."""
+    return {
+        "gen_ai.operation.name": "text_completion",
+        "gen_ai.provider.name": "aici",
+        "gen_ai.request.model": model,
+    }
+
+
+def end_generation(span: Span, model: str, results: Sequence[GenerationResult]) -> None:
     """Writes how a generation ended; there are no results if it was cancelled."""
     if not results:
         span.set_attribute("gen_ai.response.finish_reasons", ["cancelled"])
         return
     span.set_attribute("gen_ai.response.finish_reasons", [result.finish_reason.value for result in results])
-    span.set_attribute("gen_ai.usage.input_tokens", results[0].prompt_tokens)
-    span.set_attribute("gen_ai.usage.output_tokens", sum(one.sampled + one.forced for one in results))
+    about = _measured(model)
+    written = sum(one.sampled + one.forced for one in results)
+    for kind, tokens in (("input", results[0].prompt_tokens), ("output", written)):
+        span.set_attribute(f"gen_ai.usage.{kind}_tokens", tokens)
+        _TOKENS.record(tokens, {**about, "gen_ai.token.type": kind})
     first = results[0].first_token_seconds
     if first == first:
         span.set_attribute("aici.first_token_seconds", first)
+        _FIRST.record(first, about)
     for result in results:
         if result.error is not None:
             _mark_failed(span, result.error.code)

@@ -1,4 +1,4 @@
-"""Traces: what a real OTLP receiver gets from a real server."""
+"""Traces and metrics that a real OTLP receiver gets from a real server."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from lab.servers.tiny_model import make_tiny_model
-from lab.system.waiting import PATIENCE
+from lab.system.waiting import PATIENCE, wait_until
 from tests.pyaici.server.serving import Serving
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -30,6 +31,10 @@ class Receiver:
     url: str = ""
     spans: list[Any] = field(default_factory=list)
     resources: list[Any] = field(default_factory=list)
+    #: the newest points of each metric, which are sums since the start
+    points: dict[str, list[Any]] = field(default_factory=dict)
+    #: how often they came
+    exports: int = 0
 
     def of_trace(self, trace: str, root: str) -> list[Any]:
         """Returns the spans of a trace when its outermost one and all others' parents are there."""
@@ -52,10 +57,17 @@ def receiver() -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                received.resources.append(resource.resource)
-                for scope in resource.scope_spans:
-                    received.spans += scope.spans
+            if self.path == "/v1/metrics":
+                received.exports += 1
+                for measured in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+                    for scope in measured.scope_metrics:
+                        for one in scope.metrics:
+                            received.points[one.name] = list(one.histogram.data_points)
+            else:
+                for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                    received.resources.append(resource.resource)
+                    for scope in resource.scope_spans:
+                        received.spans += scope.spans
             self.send_response(200)
             self.end_headers()
 
@@ -82,6 +94,7 @@ def server(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iter
         patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
         patch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        patch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
         patch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
         with Serving(
             folder / "log", "--otel", "--requests-per-minute", "0", "--model", str(model)
@@ -156,3 +169,32 @@ def test_a_request_without_a_trace_begins_one(server: Serving, receiver: Receive
         assert time.monotonic() < until
         time.sleep(0.02)
     assert not found[0].parent_span_id
+
+
+def test_generations_are_measured(server: Serving, receiver: Receiver) -> None:
+    def tokens() -> dict[str, tuple[int, float]]:
+        first = receiver.exports
+        wait_until(lambda: receiver.exports >= first + 2)  # the second one began after this call
+        known = [(attributes(one), one) for one in receiver.points["gen_ai.client.token.usage"]]
+        return {about["gen_ai.token.type"]: (one.count, one.sum) for about, one in known}
+
+    server.run(controller="yesno", prompt="Is it?")
+    before = tokens()
+    assert before.keys() == {"input", "output"}
+    result = server.run(controller="yesno", prompt="Is it?")
+    written = result["usage"]["completion_tokens"]
+    assert tokens()["output"] == (before["output"][0] + 1, before["output"][1] + written)
+    for name in ("gen_ai.server.request.duration", "gen_ai.server.time_to_first_token"):
+        (about,) = [attributes(one) for one in receiver.points[name] if "error.type" not in attributes(one)]
+        assert about == {
+            "gen_ai.operation.name": "text_completion",
+            "gen_ai.provider.name": "aici",
+            "gen_ai.request.model": model_name(server),
+        }
+    with server.client() as client:
+        body = {"controller": "regex", "controller_arg": "[0-9", "prompt": "x"}
+        assert client.post("/v1/run", json=body).status_code == 400
+    tokens()
+    durations = receiver.points["gen_ai.server.request.duration"]
+    assert "argument" in [attributes(one).get("error.type") for one in durations]
+    assert "http.server.request.duration" in receiver.points
