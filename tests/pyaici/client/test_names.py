@@ -13,7 +13,6 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ArgumentError, ClosedError, ModuleError, UnknownControllerError
 from aicirt.contract.messages import StepInput
-from lab.runners.compiled import share
 from pyaici.bundled import PYTHON, bundled_controllers
 from pyaici.client.runtime import Runtime
 from pyaici.scripting.script import Script
@@ -24,7 +23,7 @@ from .conftest import VOCABULARY
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    with Runtime(store=share(tmp_path_factory.mktemp("names") / "store"), workers=1) as runtime:
+    with Runtime(store=tmp_path_factory.mktemp("names") / "store", workers=1) as runtime:
         runtime.register(VOCABULARY)
         yield runtime
 
