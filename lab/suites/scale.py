@@ -1,4 +1,4 @@
-"""Replicas of a server with a shared store: throughput, uploads that others see, starts, pulls of artifacts."""
+"""Replicas of a server with a shared store: throughput, uploads that others see, starts and pulls."""
 
 from __future__ import annotations
 
