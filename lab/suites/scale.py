@@ -22,7 +22,7 @@ from pyaici.rest import RestClient, ServerError
 
 RATIO_TARGET, VISIBLE_TARGET, RESTART_TARGET, PULL_TARGET = 1.7, 1000.0, 10.0, 2.0
 #: clients at the same time, requests of a round, and tokens of each
-_CLIENTS, _REQUESTS, _QUICK_REQUESTS, _TOKENS = 8, 48, 4, 32
+_CLIENTS, _REQUESTS, _QUICK_REQUESTS, _TOKENS = 32, 64, 4, 64
 _ROUNDS, _CHANGES, _QUICK_CHANGES = 5, 50, 3
 #: controllers in the store of a replica that starts
 _MODULES, _QUICK_MODULES = 1000, 5
@@ -66,7 +66,9 @@ def _throughput(report: Report, clients: list[RestClient]) -> None:
 
     def ask(client: RestClient) -> None:
         prompt = f"Story {next(numbers)}."
-        client.run_to_end(controller="yesno" if report.quick else None, prompt=prompt, max_tokens=_TOKENS)
+        client.run_to_end(
+            controller="regex", controller_arg="[A-Za-z ,.]+", prompt=prompt, max_tokens=_TOKENS
+        )
 
     def answer(replicas: list[RestClient]) -> Callable[[], None]:
         def work() -> None:
@@ -86,8 +88,12 @@ def _throughput(report: Report, clients: list[RestClient]) -> None:
 
 
 def _visible(report: Report, clients: list[RestClient]) -> None:
-    """Reports the time from an upload and a change of a tag at one replica until the other one runs it."""
+    """Reports the time from an upload and a change of a tag at one replica until the other one runs it.
+
+    Both have compiled the interpreter before.
+    """
     first, second = clients
+    _until(second, first.upload_script("python", _SCRIPT.format("first"), "a.py")["id"], "first")
     samples: dict[str, list[float]] = {"upload": [], "tag": []}
     for number in range(_QUICK_CHANGES if report.quick else _CHANGES):
         text = f"text {number}"
@@ -111,15 +117,19 @@ def _until(client: RestClient, name: str, text: str) -> float:
 
 
 def _restart(report: Report, client: RestClient, folder: Path, shared: tuple[str, ...]) -> None:
-    """Reports the time from the start of a new replica until it has run a controller of a full store."""
+    """Reports the time from the start of a replica until it has run a controller of a full store.
+
+    First it is a new one, which has nothing compiled; then it starts again.
+    """
     ids = [
         client.upload_script("python", _SCRIPT.format(f"module {number}"), "a.py")["id"]
         for number in range(_QUICK_MODULES if report.quick else _MODULES)
     ]
-    start = time.perf_counter()
-    with serving(*shared, "--store", str(folder / "new")) as address, RestClient(address) as new:
-        _until(new, ids[-1], f"module {len(ids) - 1}")
-        report.figure("scale.restart_s", time.perf_counter() - start, "s", target=RESTART_TARGET)
+    for name, target in (("start", None), ("restart", RESTART_TARGET)):
+        start = time.perf_counter()
+        with serving(*shared, "--store", str(folder / "new")) as address, RestClient(address) as new:
+            _until(new, ids[-1], f"module {len(ids) - 1}")
+            report.figure(f"scale.{name}_s", time.perf_counter() - start, "s", target=target)
 
 
 def _pull(report: Report, folder: Path) -> None:

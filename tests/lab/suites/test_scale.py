@@ -14,6 +14,6 @@ pytestmark = pytest.mark.thorough
 def test_scale_reports_all_figures(figures: Figures) -> None:
     found = figures("scale")
     pulled = found.keys() & {"scale.pull_s"}
-    times = {"scale.upload_visible_ms", "scale.tag_visible_ms", "scale.restart_s"}
+    times = {"scale.upload_visible_ms", "scale.tag_visible_ms", "scale.start_s", "scale.restart_s"}
     assert found.keys() == {"scale.requests_ratio.2", *times, *pulled}
     assert min(found.values()) > 0
