@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pyaici.toolchain import find_sdk
 from tests.controllers.regex.engine import Engine, Refused
-from tests.thorough import cases
+from tests.thorough import cases, thorough
 
 #: for each code point whether it belongs to a set
 Flags = NDArray[np.bool_]
@@ -84,6 +84,7 @@ def test_groups_of_categories(engine: Engine) -> None:
 
 def test_scripts(engine: Engine) -> None:
     """By default, every eighth: those of other tables are complete, and all are packed alike."""
+    times = np.zeros(0x110000, np.uint8)
     for spellings in SCRIPTS[:: cases(8, 1)]:
         wanted = expected(rf"\p{{Script={spellings[-1]}}}")
         if not wanted.any():  # Katakana_Or_Hiragana and the like
@@ -92,6 +93,8 @@ def test_scripts(engine: Engine) -> None:
             continue
         found = members(engine, rf"\p{{sc={spellings[0]}}}")
         assert same(found, wanted), spellings
+        times += found
+    assert same(times == 1, SCALAR) if thorough() else times.max() == 1
 
 
 def test_properties(engine: Engine) -> None:
