@@ -147,7 +147,7 @@ def building() -> Iterator[Callable[[], bool]]:
         try:
             yield lambda: build.poll() is None
         finally:
-            with contextlib.suppress(ProcessLookupError):  # it has finished
+            if build.poll() is None:  # else its number may be that of another group by now
                 os.killpg(build.pid, signal.SIGTERM)  # with its compiler
 
 

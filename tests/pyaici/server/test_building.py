@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from aicirt.contract.errors import AiciError, UnknownControllerError
+from lab.system.waiting import wait_until
 from pyaici import bundled
 from pyaici.client.runtime import Runtime
 from pyaici.server.controller_store import ControllerStore
@@ -42,6 +44,20 @@ def test_missing_controllers_are_built_beside_the_server(
         assert started[0].poll() is None and is_building()
     assert started[0].poll() is not None and not is_building()
     assert "bundled controllers beside the server, once" in capsys.readouterr().err
+
+
+def test_a_build_that_has_ended_gets_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may belong to another group of processes, hours later."""
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda command, **options: popen([*command[:1], "-c", ""], **options)
+    )
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
+    signals: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "killpg", lambda *sent: signals.append(sent))
+    with building() as is_building:
+        wait_until(lambda: not is_building())
+    assert not signals
 
 
 @pytest.fixture(scope="module")
