@@ -11,11 +11,14 @@ import fcntl
 import json
 import os
 import resource
+import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from lab.system.forked import parents
 from tests.durations import yardstick
 
 #: seconds between two measurements of the yardstick, which changes with the load of the machine
@@ -24,9 +27,15 @@ _measured = -_YARDSTICK_S
 
 
 def processor_seconds() -> float:
-    """Returns the processor seconds of this process and of its children that it has waited for."""
+    """Returns the processor seconds of this process, and of children that have ended, forked ones included."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + sum(map(_forking, parents))
+
+
+def _forking(process: subprocess.Popen[bytes]) -> float:
+    """Returns the processor seconds of a process that forks others, and of those of them that have ended."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _log(entry: dict[str, object]) -> None:

@@ -42,6 +42,8 @@ VLLM = ("lab.vllm.shims.imported",)
 #: libraries must start no threads, which a fork would lose
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 _MAX_MESSAGE = 1 << 20
+#: the process that forks, once there is one
+parents: list[subprocess.Popen[bytes]] = []
 
 
 @functools.cache
@@ -53,6 +55,7 @@ def _parent() -> tuple[socket.socket, subprocess.Popen[bytes]]:
         command = [sys.executable, "-m", "lab.system.forked", str(theirs.fileno())]
         environment = os.environ | _ENVIRONMENT
         parent = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()])
+    parents.append(parent)
 
     def end() -> None:
         ours.close()
