@@ -27,7 +27,7 @@ _measured = -_YARDSTICK_S
 
 
 def processor_seconds() -> float:
-    """Returns the processor seconds of this process, and of children that have ended, forked ones included."""
+    """Returns the processor seconds of this process and of children that have ended, also of forked ones."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages) + sum(map(_forking, parents))
 
