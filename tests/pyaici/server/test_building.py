@@ -47,7 +47,7 @@ def test_missing_controllers_are_built_beside_the_server(
 
 
 def test_a_build_that_has_ended_gets_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its number may belong to another group of processes, hours later."""
+    """Another group of processes may have its number, hours later."""
     popen = subprocess.Popen
     monkeypatch.setattr(
         subprocess, "Popen", lambda command, **options: popen([*command[:1], "-c", ""], **options)
