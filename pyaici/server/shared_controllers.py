@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from aicirt.contract.errors import NotOwnerError, OwnerLimitError, UnknownControllerError
 from aicirt.contract.modules import StoredScript, check_tag_name
 from aicirt.settings import DaemonSettings
-from pyaici.bundled import DESCRIPTIONS, SCHEME, check_tag, find_controller
+from pyaici.bundled import DESCRIPTIONS, LANGUAGES, SCHEME, check_tag, find_controller
 from pyaici.server.controller_store import ControllerStore
 from pyaici.server.http.users import Role
 from pyaici.server.shared_store import Entry, SharedStore, SharedStoreError
@@ -115,10 +115,10 @@ class SharedControllers(ControllerStore):
     async def _bring_interpreter(self, script: StoredScript, user: User) -> None:
         """Brings the interpreter that a script was checked with: this version's, or another one's."""
         with suppress(UnknownControllerError):  # that of this version has not been built
-            if await super().find({"python": "pyctrl", "javascript": "jsctrl"}[script.language], user) == (
-                script.interpreter
-            ):
-                return
+            for one in LANGUAGES:
+                own = one.word == script.language
+                if own and await super().find(one.controller, user) == script.interpreter:
+                    return
         await self._bring(await self._resolve(script.interpreter, user), user)
 
     async def _evict(self, user: User) -> bool:
