@@ -47,7 +47,7 @@ parents: list[subprocess.Popen[bytes]] = []
 
 
 @functools.cache
-def _parent() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _parent() -> socket.socket:
     """Starts the process that forks, and returns the socket to it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_MESSAGE)
@@ -62,7 +62,7 @@ def _parent() -> tuple[socket.socket, subprocess.Popen[bytes]]:
         parent.wait()
 
     atexit.register(end)
-    return ours, parent
+    return ours
 
 
 class Forked:
@@ -97,7 +97,7 @@ class Forked:
         outputs = [out if isinstance(out, int) else out.fileno() for out in (stdout, stderr)]
         with open(os.devnull, "rb") as nothing:
             message = json.dumps(request).encode()
-            socket.send_fds(_parent()[0], [message], [nothing.fileno(), *outputs, write])
+            socket.send_fds(_parent(), [message], [nothing.fileno(), *outputs, write])
         os.close(write)
         line = self._status.readline()
         if not line:

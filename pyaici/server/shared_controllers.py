@@ -20,7 +20,7 @@ from aicirt.settings import DaemonSettings
 from pyaici.bundled import DESCRIPTIONS, LANGUAGES, SCHEME, check_tag, find_controller
 from pyaici.server.controller_store import ControllerStore
 from pyaici.server.http.users import Role
-from pyaici.server.shared_store import Entry, SharedStore, SharedStoreError
+from pyaici.server.shared_store import Entry, SharedStore, SharedStoreError, remember
 
 if TYPE_CHECKING:
     from aicirt.contract.modules import ControllerInfo
@@ -34,8 +34,6 @@ _log = logging.getLogger("aicirt.server")
 _FRESH_S = 0.5
 #: the same where the store cannot be asked: requests go on with what a name meant last
 _RETRY_S = 5.0
-#: names whose meaning is remembered
-_NAMES = 4096
 #: owner of what was brought to aicirt: a cache of at most `owner_upload_bytes`. No user has this name
 CACHE_OWNER = "shared store"
 
@@ -82,10 +80,7 @@ class SharedControllers(ControllerStore):
             except UnknownControllerError:
                 self._names.pop(name, None)
                 raise
-            self._names[name] = time.monotonic() + fresh, entry
-            self._names.move_to_end(name)
-            if len(self._names) > _NAMES:
-                self._names.popitem(last=False)
+            remember(self._names, name, (time.monotonic() + fresh, entry))
         return entry
 
     async def _bring(self, entry: Entry, user: User) -> None:

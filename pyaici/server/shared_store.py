@@ -43,7 +43,7 @@ from aicirt.contract.modules import TAG_NAME, ControllerInfo, StoredScript, is_m
 _KINDS = MODULE, SCRIPT = "module.wasm", "script.json"
 #: maximum bytes of a tag's record, and of a description
 _MAX_RECORD, _MAX_INFO = 1024, 1 << 20
-#: records and descriptions that are remembered
+#: records, descriptions and meanings of names that are remembered
 _REMEMBERED = 4096
 #: attempts to change a tag while others change it
 _ATTEMPTS = 64
@@ -74,7 +74,6 @@ class Entry:
     id: str
     #: `MODULE` or `SCRIPT`; "" while an upload is under way
     kind: str = ""
-    size: int = 0
     created: float = 0.0
     owners: list[str] = field(default_factory=list)
     #: tags that the controller has, or has had
@@ -155,7 +154,7 @@ class SharedStore:
                 raise SharedStoreError(
                     f"the description of {entry.id} is damaged in the shared store: upload it again"
                 ) from None
-            _remember(self._infos, entry.id, info)
+            remember(self._infos, entry.id, info)
         tags = sorted(tag for tag in entry.tags if self.tagged(tag) == entry.id)
         return ControllerInfo(
             **{**info.to_wire(), "owners": sorted(entry.owners), "tags": tags, "created": entry.created}
@@ -196,7 +195,7 @@ class SharedStore:
                 return False
         for tag in tags:
             self.untag(tag, owner, force=True)
-        for path, *_ in self._objects(f"controllers/{id}/"):
+        for path, _ in self._objects(f"controllers/{id}/"):
             self._delete(path)
         return True
 
@@ -218,7 +217,7 @@ class SharedStore:
         Raises UnknownControllerError, NotOwnerError and OwnerLimitError.
         """
         self.entry(id)
-        held = {path.rpartition("/")[2] for path, *_ in self._objects(f"users/{owner}/")} - {name}
+        held = {path.rpartition("/")[2] for path, _ in self._objects(f"users/{owner}/")} - {name}
         if len(held) >= limit:
             raise OwnerLimitError(
                 f"user {owner!r} has {len(held)} tags; the limit is {limit} (owner_tags): remove some",
@@ -248,7 +247,7 @@ class SharedStore:
                 continue  # another replica was first
             if held and (not module or held != owner):
                 self._delete(f"users/{held}/{name}")
-            for old, *_ in self._objects(f"tags/{name}/"):
+            for old, _ in self._objects(f"tags/{name}/"):
                 if int(old.rpartition("/")[2]) <= number + 1 - _KEPT:
                     self._delete(old)
             return
@@ -256,7 +255,7 @@ class SharedStore:
 
     def _newest(self, name: str) -> Tag | None:
         for _ in range(_ATTEMPTS):
-            numbers = [path.rpartition("/")[2] for path, *_ in self._objects(f"tags/{name}/")]
+            numbers = [path.rpartition("/")[2] for path, _ in self._objects(f"tags/{name}/")]
             number = max((int(number) for number in numbers if number.isdecimal()), default=0)
             if not number:
                 return None
@@ -273,7 +272,7 @@ class SharedStore:
                     raise ValueError("no record of a tag")
             except MALFORMED:
                 raise SharedStoreError(f"the tag {name!r} is damaged in the shared store") from None
-            _remember(self._tags, (name, number), found)
+            remember(self._tags, (name, number), found)
             return found
         raise SharedStoreError(f"the tag {name!r} is changed by others all the time: try again later")
 
@@ -286,22 +285,22 @@ class SharedStore:
 
     def _entries(self, prefix: str, offset: str | None = None) -> list[Entry]:
         found: dict[str, Entry] = {}
-        for path, size, time in self._objects(prefix, offset):
+        for path, time in self._objects(prefix, offset):
             _, id, part, *rest = path.split("/")
             if not is_module_id(id):
                 continue
             entry = found.setdefault(id, Entry(id))
             if part in _KINDS and not rest:
-                entry.kind, entry.size, entry.created = part, size, time
+                entry.kind, entry.created = part, time
             elif part in ("owners", "tags") and rest:
                 getattr(entry, part).append(rest[0])
         return sorted(found.values(), key=lambda entry: entry.id)
 
-    def _objects(self, prefix: str, offset: str | None = None) -> list[tuple[str, int, float]]:
-        """Returns path, size and time of all objects under a prefix, which ends at a folder."""
+    def _objects(self, prefix: str, offset: str | None = None) -> list[tuple[str, float]]:
+        """Returns path and time of all objects under a prefix, which ends at a folder."""
         with self._asking(f"{prefix} cannot be listed"):
             return [
-                (str(one["path"]), int(one["size"]), one["last_modified"].timestamp())
+                (str(one["path"]), one["last_modified"].timestamp())
                 for some in self._obstore.list(self._store, prefix, offset=offset)
                 for one in some
             ]
@@ -342,7 +341,9 @@ class SharedStore:
             raise SharedStoreError(f"{problem}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _remember(known: OrderedDict[Any, Any], key: object, value: object) -> None:
+def remember(known: OrderedDict[Any, Any], key: object, value: object) -> None:
+    """Adds the newest entry; forgets the oldest one beyond `_REMEMBERED`."""
+    known.pop(key, None)  # another thread may drop it at any time
     known[key] = value
     if len(known) > _REMEMBERED:
         known.popitem(last=False)

@@ -102,10 +102,10 @@ def end_request(span: Span, method: str, route: str, status: int) -> None:
 def generation_span(model: str, controller: str | None, options: dict[str, Any]) -> Iterator[Span]:
     """Traces a generation. `options`: attributes after `gen_ai.request.`; None is left out."""
     attributes = {f"gen_ai.request.{name}": value for name, value in options.items() if value is not None}
-    attributes |= {"gen_ai.operation.name": "text_completion", "gen_ai.provider.name": "aici"}
+    about = _about(model)
+    attributes |= about
     if controller is not None:
         attributes["aici.controller"] = controller
-    attributes["gen_ai.request.model"] = model
     span = _tracer.start_span(f"text_completion {model}", attributes=attributes)
     start, failed = time.perf_counter(), {}
     try:
@@ -115,12 +115,12 @@ def generation_span(model: str, controller: str | None, options: dict[str, Any])
         _mark_failed(span, failed["error.type"])
         raise
     finally:
-        _DURATION.record(time.perf_counter() - start, {**_measured(model), **failed})
+        _DURATION.record(time.perf_counter() - start, {**about, **failed})
         span.end()
 
 
-def _measured(model: str) -> dict[str, str]:
-    """Returns the attributes of metrics about a generation."""
+def _about(model: str) -> dict[str, str]:
+    """Returns the attributes that spans and metrics of generations have."""
     return {
         "gen_ai.operation.name": "text_completion",
         "gen_ai.provider.name": "aici",
@@ -134,7 +134,7 @@ def end_generation(span: Span, model: str, results: Sequence[GenerationResult]) 
         span.set_attribute("gen_ai.response.finish_reasons", ["cancelled"])
         return
     span.set_attribute("gen_ai.response.finish_reasons", [result.finish_reason.value for result in results])
-    about = _measured(model)
+    about = _about(model)
     written = sum(one.sampled + one.forced for one in results)
     for kind, tokens in (("input", results[0].prompt_tokens), ("output", written)):
         span.set_attribute(f"gen_ai.usage.{kind}_tokens", tokens)
