@@ -30,7 +30,7 @@ class Run:
 
     def __init__(self, choices: Sequence[int], preemptions: int) -> None:
         self._given = list(choices)
-        self._preemptions = preemptions
+        self._left = preemptions
         #: (choice, number of alternatives) at each point
         self.made: list[tuple[int, int]] = []
         self._turns: list[threading.Semaphore] = []
@@ -98,15 +98,15 @@ class Run:
         if last in runnable:  # first, so that choice 0 is no preemption
             runnable.remove(last)
             runnable.insert(0, last)
-            used = sum(1 for choice, kind in self.made if choice and kind < 0)
-            if used >= self._preemptions:
+            if self._left == 0:
                 return last
         options = len(runnable)
         if options == 1:
             return runnable[0]
         choice = self._given[len(self.made)] if len(self.made) < len(self._given) else 0
-        # a negative number marks a point where any choice but the first is a preemption
-        self.made.append((choice, -options if runnable[0] == last else options))
+        self.made.append((choice, options))
+        if choice and runnable[0] == last:
+            self._left -= 1
         return runnable[choice]
 
 
@@ -121,7 +121,7 @@ def explore(make: Callable[[Run], Sequence[Callable[[], None]]], preemptions: in
         run = Run(choices, preemptions)
         run.execute(make(run))
         made = run.made
-        while made and made[-1][0] + 1 == abs(made[-1][1]):
+        while made and made[-1][0] + 1 == made[-1][1]:
             made.pop()
         if not made:
             return count
