@@ -268,6 +268,77 @@ def test_contrastive_decoding_takes_the_plausible_token_with_the_largest_differe
     assert likeliest < len(tokens), "the amateur changes the text"
 
 
+# -- a tree search ----------------------------------------------------------------------------------------
+
+
+class Branch:
+    """A node of the reference's tree: the text, and the mean value of its rounds."""
+
+    def __init__(self, text: list[int], prior: float) -> None:
+        self.text, self.prior, self.values = text, prior, list[float]()
+        self.children: list[Branch] = []
+
+    def bounds(self, weight: float) -> list[float]:
+        return [
+            (sum(child.values) / len(child.values) if child.values else 0.0)
+            + weight * child.prior * math.sqrt(len(self.values)) / (1 + len(child.values))
+            for child in self.children
+        ]
+
+
+def tree_search(
+    engine: BatchingEngine, question: str, tokens: int, rounds: int, width: int, ahead: int, weight: float
+) -> tuple[list[int], list[float]]:
+    """Returns the tokens, and the mean value of each when it was chosen."""
+
+    def logits(text: list[int]) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return engine.next_logits([[*PROMPT, *text]])[0, :258].astype(np.float64)
+
+    def value(text: list[int]) -> float:
+        for _ in range(ahead):
+            token = int(logits(text).argmax())
+            if token == EOS:
+                break
+            text = [*text, token]
+        line = logits([*text, *question.encode()])
+        return 1 / (1 + math.exp(line[ord("n")] - line[ord("y")]))
+
+    root, values = Branch([], 1.0), []
+    for _ in range(tokens):
+        for _ in range(rounds):
+            path = [root]
+            while path[-1].children:
+                path.append(path[-1].children[int(np.argmax(path[-1].bounds(weight)))])
+            line = logits(path[-1].text)
+            best = np.argsort(-line, kind="stable")[:width]
+            path[-1].children = [
+                Branch([*path[-1].text, int(token)], math.exp(line[token] - np.logaddexp.reduce(line)))
+                for token in best
+            ]
+            found = value(path[-1].text)
+            for branch in path:
+                branch.values.append(found)
+        root = root.children[int(np.argmax([len(child.values) for child in root.children]))]
+        values.append(sum(root.values) / len(root.values))
+    return root.text, values
+
+
+@pytest.mark.parametrize("weight", [0.5, 4.0])
+def test_the_tree_search_is_that_of_a_reference(engine: BatchingEngine, weight: float) -> None:
+    asked: dict[str, Any] = {
+        "question": "?",
+        "tokens": 4,
+        "rounds": 8,
+        "width": 3,
+        "ahead": 2,
+        "weight": weight,
+    }
+    results = run(engine, "ppl_mcts.py", **asked, yes="y", no="n")
+    tokens, values = tree_search(engine, **asked)
+    assert results[0].new_tokens == tokens
+    assert json.loads(variable(results, "values")) == pytest.approx(values, abs=1e-5)
+
+
 # -- beams -------------------------------------------------------------------------------------------------
 
 
