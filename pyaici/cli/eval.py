@@ -34,11 +34,13 @@ from pyaici.engines.options import (
     SAMPLING,
     add_chat_and_calls,
     add_choice_options,
+    add_second_option,
     add_trust_option,
     find_module,
     option_group,
     read_argument,
     read_choice,
+    read_second,
 )
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ _EXAMPLES = """\
   aici eval vote.py --data questions.jsonl --metric contains --seeds 5 --temperature 0.8 --out results
   aici eval regex --arg "[0-9]+" --data questions.jsonl --metric exact --no-baseline --fail-under 0.6
   aici eval vote.py --data questions.jsonl --metric judge.py:score --compare results/results.jsonl
+  aici eval contrastive.py --second amateur=small.gguf --row-arg --data stories.jsonl --metric judge.py:score
 """
 
 
@@ -123,6 +126,7 @@ def add(commands: Any) -> None:
     model.add_argument("--engine", choices=("llama", "hf"), help="default: hf for a folder, else llama")
     llama.add_engine_options(parser)
     hf.add_engine_options(parser)
+    add_second_option(parser)
     add_trust_option(parser)
     place = option_group(parser, PLACE)
     place.add_argument(
@@ -260,6 +264,8 @@ def _engine(arguments: argparse.Namespace, stack: ExitStack) -> BatchingEngine:
         socket = stack.enter_context(Daemon(workers=1, limits=PATIENT)).socket_path
     names = ("device", "trust_remote_code", "threads", "llama_library")
     given = {name: value for name in names if (value := getattr(arguments, name))}
+    if arguments.second:
+        given["second"] = read_second(arguments.second)
     kind = arguments.engine or engine_of(arguments.model)
     refuse_options_of_others(kind, given)
     options = EngineOptions(**given)

@@ -92,6 +92,21 @@ def test_controllers_other_than_scripts(files: Path, tiny: list[str]) -> None:
     assert {each["text"] for each in results(files / "made")} <= {"yes", "no"}
 
 
+def test_controllers_that_mix_the_logits_of_a_second_model(files: Path, tiny: list[str]) -> None:
+    write_gguf(make_model(num_hidden_layers=1), files / "small.gguf")
+    (files / "mixes.py").write_text(
+        "from aici import distribution, mix, set_var\n"
+        "async def main():\n"
+        "    await mix(None, weight=1.0, model='small')\n"
+        "    set_var('own', str((await distribution(own=True)).likely(1)))\n"
+        "    set_var('small', str((await distribution()).likely(1)))\n"
+    )
+    options = ["--data", "rows.jsonl", "--metric", "length", "--limit", "1", "--no-baseline"]
+    assert main(["eval", "mixes.py", *options, "--second", "small=small.gguf", "--out", "made", *tiny]) == 0
+    (result,) = results(files / "made")
+    assert result["error"] is None and result["variables"]["own"] != result["variables"]["small"]
+
+
 def test_exit_status_of_a_regression(
     files: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
