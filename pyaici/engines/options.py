@@ -477,15 +477,19 @@ def find_module(runtime: Runtime, name: str) -> str:
 
     Raises UnknownControllerError, InterpreterMissingError, ModuleError.
     """
-    if (wasm := controller_file(name)) is not None:
-        return runtime.upload(wasm).id
-    try:
-        return runtime.find(name)
-    except UnknownControllerError as error:
-        if "name" not in error.detail:
-            raise
-        what = "no file, no upload and no bundled controller"
-        raise UnknownControllerError(not_found(name, what)) from None
+    from rich.console import Console
+    from rich.text import Text
+
+    # on a terminal: the first use of a large controller takes seconds
+    with Console(stderr=True).status(Text(f"preparing {name}, which its first use compiles")):
+        try:
+            wasm = controller_file(name)
+            return runtime.find(name) if wasm is None else runtime.upload(wasm).id
+        except UnknownControllerError as error:
+            if "name" not in error.detail:
+                raise
+            what = "no file, no upload and no bundled controller"
+            raise UnknownControllerError(not_found(name, what)) from None
 
 
 EngineKind = Literal["llama", "hf", "vllm"]

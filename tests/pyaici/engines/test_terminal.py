@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 from collections import deque
+from typing import cast
 
 import pytest
 from rich.console import Console
 
 from aicirt.contract.errors import TrapError
+from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.engine import Phase, StepStats
 from pyaici.engines.engine import (
     Backtracked,
@@ -22,6 +24,7 @@ from pyaici.engines.engine import (
     Suspended,
     TokensAppended,
 )
+from pyaici.engines.options import find_module
 from pyaici.engines.terminal import Kind, Terminal, Transcripts
 
 EVENTS: list[Event] = [
@@ -165,3 +168,19 @@ def test_long_logs_keep_their_end() -> None:
     kept = transcripts.by_seq[0]
     assert kept.log.endswith(" 99999\n") and len(kept.log) < 1 << 18
     assert abs(kept.log_lines_dropped + kept.log.count("\n") - 100_000) <= 1
+
+
+@pytest.mark.parametrize("terminal", ["0", "1"])
+def test_a_terminal_shows_that_a_controller_is_prepared(
+    terminal: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+
+    class Compiled:
+        def find(self, _name: str) -> str:
+            return "id"
+
+    assert find_module(cast(Runtime, Compiled()), "my_tag") == "id"
+    shown = capsys.readouterr().err
+    assert "preparing my_tag" in shown if terminal == "1" else not shown
