@@ -9,7 +9,7 @@
 # into an environment that it removes afterwards.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/setup.sh sdk
+source scripts/setup.sh llama
 
 temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT
