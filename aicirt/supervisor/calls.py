@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Where = tuple["WorkerProcess", int, int]
 #: names that an error lists
 _MAX_NAMED = 32
+#: characters of a `traceparent`, which has 55
+_MAX_TRACE = 64
 #: events that one answer to `take` has, and bytes that an event counts beside its contents
 _MAX_EVENTS, _EVENT_BYTES = 64, 1 << 14
 
@@ -54,6 +56,8 @@ class Offer:
     #: whether it hears their results
     watched: bool
     results: bool
+    #: of requests with this offer, for whoever answers their calls: a W3C `traceparent`, or ""
+    trace: str
     #: messages to the requests with this offer, usually one
     mailbox: Mailbox[Pending]
     #: workers that have had requests with this offer: others cannot know the token
@@ -208,11 +212,13 @@ class Exchange:
         watched: bool,
         name: str = "",
         results: bool = False,
+        trace: str = "",
     ) -> str:
         """Adds an offer and returns its token, which requests name.
 
         `for_all`: the calls are public. `name`: under which other runs of the owner send messages to requests
-        with this offer. `watched`, `results`: see `Offer`. Raises OfferError, or SpaceError beyond a limit.
+        with this offer. `watched`, `results`, `trace`: see `Offer`. Raises OfferError, or SpaceError beyond a
+        limit.
         """
         if len(desk.offers) >= MAX_OFFERS:
             raise SpaceError(f"this connection has {MAX_OFFERS} offers of calls, which is the limit")
@@ -221,7 +227,7 @@ class Exchange:
             raise OfferError(f"the call {taken[0]!r} is already offered to all requests: choose another name")
         token = secrets.token_hex(16)
         mailbox = self._mailboxes.open(owner, name)
-        offer = Offer(token, desk, owner, described, public, watched, results, mailbox)
+        offer = Offer(token, desk, owner, described, public, watched, results, trace[:_MAX_TRACE], mailbox)
         desk.offers[token] = self._offers[token] = offer
         if for_all:
             self._publish({**self._public, **dict.fromkeys(described, offer)})
@@ -298,7 +304,7 @@ class Exchange:
         pending = self._add_pending(where, offer, name, answering, self._settings.call_seconds)
         answering.desk.asked[pending.id] = pending
         self._by_owner[offer.owner] += 1
-        pending.tell(_made(pending.id, name, arguments, offer.owner, answering.token))
+        pending.tell(_made(pending.id, name, arguments, offer, answering.token))
         return None
 
     def _add_pending(
@@ -316,7 +322,7 @@ class Exchange:
         self._counters["calls_failed"] += bool(code)
         if offer.watched:
             id = _id(where, offer)
-            for event in (_made(id, name, arguments, offer.owner, ""), _ended(id, code, 0.0, result)):
+            for event in (_made(id, name, arguments, offer, ""), _ended(id, code, 0.0, result)):
                 offer.inform({**event, "token": offer.token}, result)
         self._answer(where, result)
 
@@ -354,7 +360,7 @@ class Exchange:
             return _result(self._mailboxes.take_message(offer.mailbox)), ""
         pending = self._add_pending(where, offer, RECEIVE, None, self._settings.receive_seconds)
         offer.mailbox.receivers.append(pending)
-        pending.tell(_made(pending.id, RECEIVE, b"{}", offer.owner, ""))
+        pending.tell(_made(pending.id, RECEIVE, b"{}", offer, ""))
         return None
 
     # -- answers -----------------------------------------------------------------------------------
@@ -466,8 +472,9 @@ def _id(where: Where, offer: Offer) -> str:
     return f"{offer.token}-{worker.index}-{worker.generation}-{request}-{number}"
 
 
-def _made(id: str, name: str, arguments: bytes, owner: str, by: str) -> dict[str, Any]:
-    return {"call": id, "name": name, "arguments": arguments, "owner": owner, "by": by}
+def _made(id: str, name: str, arguments: bytes, offer: Offer, by: str) -> dict[str, Any]:
+    made = {"call": id, "name": name, "arguments": arguments, "owner": offer.owner, "by": by}
+    return made | {"trace": offer.trace} if offer.trace else made
 
 
 def _ended(id: str, code: str, seconds: float, result: bytes) -> dict[str, Any]:

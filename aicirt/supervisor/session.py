@@ -345,6 +345,7 @@ class ClientSession:
             watched=bool(args.get("watched")),
             name=str(args.get("run") or ""),
             results=bool(args.get("results")),
+            trace=str(args.get("trace") or ""),
         )
 
     async def _withdraw(self, args: dict[str, Any]) -> None:

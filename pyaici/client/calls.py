@@ -59,6 +59,8 @@ class CallEvent:
     owner: str = ""
     #: whether this offer is to answer it
     mine: bool = False
+    #: of its request, as a W3C `traceparent`; "" if nothing is traced
+    trace: str = ""
     #: at the end: how long it took, and bytes of its result
     seconds: float = 0.0
     result_bytes: int = 0
@@ -78,7 +80,7 @@ class CallEvent:
             ended = wire["ended"], wire["token"], wire["code"]
             return cls(*ended, seconds=seconds, result_bytes=size, result=result)
         fields = wire["name"], wire["arguments"], wire["owner"], wire["by"] == wire["offer"]
-        return cls(wire["call"], wire["token"], None, *fields)
+        return cls(wire["call"], wire["token"], None, *fields, trace=wire.get("trace", ""))
 
 
 class Offer(Closing):
@@ -130,6 +132,7 @@ class Answerer(Closing):
         watched: bool = False,
         name: str = "",
         results: bool = False,
+        trace: str = "",
     ) -> Offer:
         """Offers calls, each with `name`, `description` and `schema` (of the arguments; both may be missing).
 
@@ -138,7 +141,8 @@ class Answerer(Closing):
         make these; else those that name the offer. `public`: such requests may also make the calls that
         others offer for all; `watched`: `handle` gets the events of all calls of these requests, also of
         those that others answer or nobody; `results`: with the results. `name`: under which others of the
-        owner `send` messages to the controllers of these requests.
+        owner `send` messages to the controllers of these requests. `trace`: of these requests, as a W3C
+        `traceparent`, for whoever answers.
 
         Raises OfferError for an invalid description, and SpaceError beyond a limit.
         """
@@ -156,6 +160,7 @@ class Answerer(Closing):
                 watched=watched,
                 run=name,
                 results=results,
+                trace=trace,
             )
             offer = Offer(self, token)
             self._handlers[token] = lambda event: handle(offer, event)

@@ -17,7 +17,7 @@ from aicirt.contract.errors import AiciError
 from aicirt.system.logs import fields
 from aicirt.system.terminal import printable
 from pyaici.server.http.errors import ApiError, bad_request, from_aici
-from pyaici.server.http.tracing import call_span
+from pyaici.server.http.tracing import call_span, trace_parent
 from pyaici.server.scheduling.streams import CallEnded, CallMade
 from pyaici.server.scheduling.threads import in_own_thread
 
@@ -106,6 +106,7 @@ class Calls:
                     watched=True,
                     name=name,
                     results=results,
+                    trace=trace_parent(),
                 )
             )
         except AiciError as error:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ _log = logging.getLogger("aicirt.tools")
 Handler = Callable[[str, Any], Awaitable[Any]]
 #: one place in so many is for owners who have none: slow calls of one owner delay only their own
 _RESERVE = 8
+#: the `traceparent` of the request whose call the present task answers, for what it asks of others
+trace_parent: ContextVar[str] = ContextVar("trace_parent", default="")
 #: ends of a call with which its task must end, too
 _ENDS = frozenset({"cancelled", "timeout", "gone"})
 
@@ -78,6 +81,7 @@ class Desk:
             arguments = json.loads(event.arguments) if event.arguments else {}
         except (ValueError, RecursionError) as error:
             raise CallError("arguments", f"the arguments are not JSON: {error}") from None
+        trace_parent.set(event.trace)
         limit = asyncio.timeout(self._seconds)
         try:
             async with limit:

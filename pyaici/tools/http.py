@@ -16,6 +16,7 @@ import httpx2
 
 from pyaici.client.calls import CallError, plain
 from pyaici.tools.allowed import AllowList, Place, allows_address
+from pyaici.tools.desk import trace_parent
 from pyaici.tools.settings import MAX_RESULT_BYTES
 
 #: returns the addresses of a host. Raises OSError
@@ -119,6 +120,8 @@ class Http:
             # the connection goes to the address that was checked, whatever the name stands for by then
             target = request.url.copy_with(host=address)
             headers = {**request.headers, "Host": request.url.netloc.decode("ascii")}
+            if trace := trace_parent.get():
+                headers["traceparent"] = trace
             try:
                 # of its own for each request: no cookies, no credentials, no connections are kept
                 async with httpx2.AsyncClient(

@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import mcp_types as types
@@ -20,6 +20,7 @@ from aicirt.contract.errors import AiciError, counted
 from aicirt.settings import MAX_CALL_NAME
 from aicirt.system.terminal import printable
 from pyaici.client.calls import CallError, plain
+from pyaici.tools.desk import trace_parent
 from pyaici.tools.results import mismatch, value_of
 from pyaici.tools.settings import (
     MAX_DESCRIPTION,
@@ -261,7 +262,7 @@ class McpServer:
         if client is None:
             raise CallError("mcp", f"the MCP server {self.name} does not run at the moment: {self._problem}")
         try:
-            result = await client.call_tool(name.partition(".")[2], given)
+            result = await client.call_tool(name.partition(".")[2], given, meta=_traced())
         except MCPError as error:
             raise self._failed(error) from None
         except RuntimeError as error:  # a result of another kind
@@ -289,6 +290,12 @@ class McpServer:
         ):
             self._lost.set()
         return CallError("mcp", f"the MCP server {self.name}: {message}")
+
+
+def _traced() -> types.RequestParamsMeta | None:
+    """Returns the trace of a call, as MCP has it (SEP-414)."""
+    trace = trace_parent.get()
+    return cast(types.RequestParamsMeta, {"traceparent": trace}) if trace else None
 
 
 async def _list(client: Client) -> list[types.Tool]:

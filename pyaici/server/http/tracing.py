@@ -88,6 +88,13 @@ def request_span(method: str, headers: Mapping[str, str]) -> Iterator[Span]:
         yield span
 
 
+def trace_parent() -> str:
+    """Returns the current span as a W3C `traceparent`, or "" if nothing is traced."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier.get("traceparent", "")
+
+
 def end_request(span: Span, method: str, route: str, status: int) -> None:
     """Writes how a request ended. `route`: "" if there is none."""
     if route:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from lab.servers.tiny_model import make_tiny_model
 from lab.system.waiting import PATIENCE, wait_until
 from tests.pyaici.server.serving import Serving
+from tests.pyaici.tools.support import server as tools_server
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SCRIPT = (
@@ -71,6 +73,14 @@ def receiver() -> Iterator[Receiver]:
             self.send_response(200)
             self.end_headers()
 
+        def do_GET(self) -> None:
+            body = str(self.headers["traceparent"]).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
         def log_message(self, *_: object) -> None:
             pass
 
@@ -96,9 +106,9 @@ def server(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iter
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         patch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
         patch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
-        with Serving(
-            folder / "log", "--otel", "--requests-per-minute", "0", "--model", str(model)
-        ) as serving:
+        tools = ["--mcp", tools_server("calc"), "--http-allow", f"{receiver.url}/seen"]
+        options = ["--otel", "--requests-per-minute", "0", "--model", str(model)]
+        with Serving(folder / "log", *options, *tools) as serving:
             yield serving
 
 
@@ -142,6 +152,25 @@ def test_a_request_is_traced_from_its_caller_to_its_calls(server: Serving, recei
             assert text not in str(span)
     (resource,) = {str(one) for one in receiver.resources}
     assert '"aici"' in resource and "deployment.environment.name" in resource
+
+
+def test_tools_get_the_trace_of_the_request(server: Serving, receiver: Receiver) -> None:
+    source = f"""
+from aici import *
+async def main():
+    by_mcp = await call("calc.trace", {{}})
+    by_http = (await call("http", url="{receiver.url}/seen"))["body"]
+    set_var("seen", by_mcp + " " + by_http)
+"""
+    body = {"script": {"language": "python", "source": source}, "prompt": "x", "calls": []}
+    trace = TRACE[1:] + TRACE[:1]
+    head = {"traceparent": f"00-{trace}-{PARENT}-01"}
+    with server.client() as client:
+        answer = client.post("/v1/run", json=body, headers=head).text
+    seen = re.search(r'"seen": ?"([^"]*)"', answer)
+    assert seen is not None, answer
+    (request,) = (span for span in receiver.of_trace(trace, "POST /v1/run") if span.name == "POST /v1/run")
+    assert seen[1].split() == [f"00-{trace}-{request.span_id.hex()}-01"] * 2
 
 
 def model_name(server: Serving) -> str:

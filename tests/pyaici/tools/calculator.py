@@ -53,6 +53,12 @@ def multiply(a: int, b: int) -> int:
 
 
 @server.tool(structured_output=False)
+def trace(context: Context) -> str:
+    """Returns the trace that a request belongs to."""
+    return str((context.request_context.meta or {}).get("traceparent"))
+
+
+@server.tool(structured_output=False)
 def divide(a: float, b: float) -> str:
     """Divides."""
     return f"{a / b:g}"
