@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from lab.vllm.shims.second_engine import inspect_models_here
 from lab.vllm.shims.sleeping import sleep_while_waiting
 
 _METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
@@ -43,6 +44,7 @@ if __name__ == "__main__":
     # vLLM fails if the fork has ended meanwhile
     launcher.find_process_using_port = lambda port: None
     fork_processes()
+    inspect_models_here()
     sleep_while_waiting()
     if Path(sys.argv[0]).is_file():
         sys.path[0] = str(Path(sys.argv[0]).parent)
