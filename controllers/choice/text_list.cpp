@@ -1,7 +1,7 @@
 #include "text_list.hpp"
 
 #include "aici/json.hpp"
-#include "aici/lines.hpp"
+#include "aici/text.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 
 #include "aici/host.hpp"
 #include "aici/token_set.hpp"
-#include "aici/utf8.hpp"
+#include "aici/text.hpp"
 #include "aici/vocabulary.hpp"
 #include "failure.hpp"
 #include "script.h"

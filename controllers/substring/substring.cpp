@@ -7,10 +7,9 @@
 #include <string_view>
 
 #include "aici/json.hpp"
-#include "aici/number.hpp"
 #include "aici/quotation.hpp"
 #include "aici/sdk.hpp"
-#include "aici/utf8.hpp"
+#include "aici/text.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from aicirt.contract.errors import ControllerError, ControllerFailed
-from pyaici.client.capabilities import ALL
+from pyaici.client.arguments import ALL
 from tests.controllers.script.conftest import Pair, Play, Scripts, check
 
 NUMBER: Pair = (

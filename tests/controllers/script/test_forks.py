@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from pyaici.client.capabilities import ALL
+from pyaici.client.arguments import ALL
 from tests.controllers.script.conftest import Pair, Play, check
 
 FORKS: Pair = (

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from aicirt.contract.errors import AiciError, ControllerError
 from lab.system.fetch import npm_file
-from pyaici.client.capabilities import ALL
+from pyaici.client.arguments import ALL
 from pyaici.engines.turns import with_turns
 from pyaici.testing import Playground, Transcript
 from pyaici.tokens import Vocabulary, load_vocabulary

@@ -20,7 +20,7 @@ import pytest
 
 from lab.system.waiting import PATIENCE
 from pyaici import LlamaEngine, LlamaModel, load_library
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import FinishReason, Request, Sampling
 from pyaici.models import default_gguf_path

@@ -20,7 +20,7 @@ from lab.measurement.chi_square import p_value
 from lab.runners.host import ALL as ANYTHING
 from lab.runners.host import TOKEN, Guest, Vocab
 from pyaici import EngineModel, GenerationResult, HfEngine, Request, Sampling
-from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.arguments import ALL, Capabilities
 from pyaici.client.runtime import Runtime
 from pyaici.testing import Playground
 from pyaici.testing.playground import PATIENT

@@ -296,7 +296,7 @@ class Walk {
   /// Returns whether the state above counts, and what it allows suffices for this subtree. There are many states that
   /// count, and finding out what each of them allows would take longer.
   bool counts(const Frame& above, const TrieNode& node) const {
-    return above.length != kUnlimited && node.byte() < 0x80 && node.height() <= above.length &&
+    return HasLoopLength<F> && above.length != kUnlimited && node.byte() < 0x80 && node.height() <= above.length &&
            (above.free >> vocab_.classes().of[node.byte()] & 1) != 0;
   }
 
@@ -329,14 +329,10 @@ class Walk {
       return true;
   }
 
-  void take(const TrieNode& node) {
-    const TokenId token = node.token();
-    if (token != TrieNode::kNoToken) bits_[token >> 5] |= 1u << (token & 31);
-  }
-
   template <class OnExit>
   void run(const TrieNode* node, const TrieNode* end, Start& start, OnExit on_exit) {
     const TokenId* const order = vocab_.order();
+    std::uint32_t* const bits = bits_;
     while (node < end) {
       const std::uint32_t size = node->subtree_size();
       const unsigned depth = node->depth();
@@ -369,11 +365,14 @@ class Walk {
         node += size;
         continue;
       }
-      entered_++;
-      take(*node);
+      if constexpr (HasExits<F>) entered_++;
+      if (const TokenId token = node->token(); token != TrieNode::kNoToken) bits[token >> 5] |= 1u << (token & 31);
       if (size > 1) {
-        stack_[depth] = counts(above, *node) ? Frame{.state = next, .free = above.free, .length = above.length - 1}
-                                             : frame(next);
+        if constexpr (!HasLoopSignature<F>)
+          stack_[depth].state = next;
+        else
+          stack_[depth] = counts(above, *node) ? Frame{.state = next, .free = above.free, .length = above.length - 1}
+                                               : frame(next);
         if constexpr (HasWellFormed<F>)
           if (node->byte() >= 0x80 && multibyte_ == kWellFormedUtf8 && !ends_rare(*node)) carry(above, stack_[depth]);
         if constexpr (HasLoopSignature<F>) {
@@ -396,7 +395,7 @@ class Walk {
   const Vocabulary& vocab_;
   /// Kinds of the bytes from 0x80 on in allowed texts.
   Signature multibyte_ = kWellFormedUtf8 | kOtherBytes;
-  /// Whether the walk began with no tokens, and how many nodes it has entered.
+  /// Whether the walk began with no tokens, and how many nodes it has entered (of an inner recognizer, HasExits).
   bool sparse_ = false;
   std::uint32_t entered_ = 0;
   Frame stack_[kMaxDepth + 1];

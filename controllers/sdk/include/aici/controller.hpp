@@ -32,7 +32,6 @@
 
 #include "aici.h"
 #include "aici/host.hpp"
-#include "aici/step.hpp"
 #include "aici/token_set.hpp"
 #include "aici/types.hpp"
 

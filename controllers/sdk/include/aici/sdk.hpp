@@ -1,7 +1,7 @@
 // sdk.hpp - includes all layers of the SDK. Headers in aici/detail are internal.
 //
 //   controller.hpp             the controller interface, and the results of its callbacks
-//   host.hpp, step.hpp         the host's services, and its reports; lines.hpp: the lines of an argument
+//   host.hpp                   the host's services, and its reports; text.hpp: the lines of an argument
 //   vocabulary.hpp             the tokens; token_set.hpp: sets of them; turns.hpp: the messages of a chat
 //   recognizer.hpp             constraints on text as a stack of states; bias.hpp: the tokens that they allow
 //   functional.hpp             constraints as pure functions; signature.hpp: a shortcut that makes them fast
@@ -19,12 +19,11 @@
 #include "aici/controller.hpp"
 #include "aici/functional.hpp"
 #include "aici/host.hpp"
-#include "aici/lines.hpp"
 #include "aici/recognizer.hpp"
 #include "aici/recognizer_controller.hpp"
 #include "aici/signature.hpp"
-#include "aici/step.hpp"
 #include "aici/string_recognizer.hpp"
+#include "aici/text.hpp"
 #include "aici/token_set.hpp"
 #include "aici/tokenwise.hpp"
 #include "aici/turns.hpp"

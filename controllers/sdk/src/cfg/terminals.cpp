@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "aici/utf8.hpp"
+#include "aici/text.hpp"
 
 namespace aici::cfg {
 

@@ -1,7 +1,7 @@
 // Writes a regular expression of ECMAScript as a pattern of aici/regex.
 #include <algorithm>
 
-#include "aici/number.hpp"
+#include "aici/text.hpp"
 #include "strings.hpp"
 
 namespace aici::json_schema {

@@ -17,7 +17,6 @@
 #include "aici/detail/hash_index.hpp"
 #include "aici/json_schema/limits.hpp"
 #include "branch.hpp"
-#include "schemas.hpp"
 #include "strings.hpp"
 
 namespace aici::json_schema {

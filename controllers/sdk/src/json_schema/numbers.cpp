@@ -1,10 +1,10 @@
-#include "numbers.hpp"
+#include "branch.hpp"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "aici/number.hpp"
+#include "aici/text.hpp"
 
 namespace aici::json_schema {
 

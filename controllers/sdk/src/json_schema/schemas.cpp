@@ -1,4 +1,4 @@
-#include "schemas.hpp"
+#include "branch.hpp"
 
 #include <algorithm>
 

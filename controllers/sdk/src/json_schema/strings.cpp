@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "aici/json_schema/document.hpp"
-#include "aici/number.hpp"
+#include "aici/text.hpp"
 
 // The formats of `format` as patterns.
 #define DATE                                                                                                       \

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "aici/number.hpp"
+#include "aici/text.hpp"
 #include "parser.hpp"
 #include "unicode.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "aici/number.hpp"
+#include "aici/text.hpp"
 #include "sort.hpp"
 #include "unicode.hpp"
 

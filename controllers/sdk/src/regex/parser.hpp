@@ -14,7 +14,6 @@
 #include "aici/detail/hash_index.hpp"
 #include "aici/detail/regex/alphabet.hpp"
 #include "aici/detail/regex/automaton.hpp"
-#include "aici/regex/error.hpp"
 #include "aici/regex/limits.hpp"
 
 namespace aici::regex {

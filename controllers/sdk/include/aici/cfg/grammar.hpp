@@ -32,6 +32,18 @@
 
 namespace aici::cfg {
 
+/// The limits of a grammar and its parser.
+struct Limits {
+  /// States of all automata, 16 bytes each; repetitions are written out.
+  std::uint32_t places = 1u << 20;
+  /// Nesting depth of groups; the construction recurses.
+  std::uint32_t nesting = 1000;
+  /// Members of the sets that make one column, over all readings of an ambiguous text. About 50 ns each.
+  std::uint32_t threads = 1u << 16;
+  /// Memory for columns and states that is kept between masks. An ambiguous text may need more for each byte.
+  std::uint32_t kept_bytes = 4u << 20;
+};
+
 /// The number of an expression; valid in one grammar.
 using Expr = std::uint32_t;
 /// The number of a nonterminal.

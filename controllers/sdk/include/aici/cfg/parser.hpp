@@ -19,12 +19,10 @@
 #include <vector>
 
 #include "aici/cfg/grammar.hpp"
-#include "aici/cfg/limits.hpp"
 #include "aici/detail/answer_cache.hpp"
 #include "aici/detail/byte_set.hpp"
 #include "aici/detail/cfg/columns.hpp"
 #include "aici/detail/cfg/scanner.hpp"
-#include "aici/detail/cfg/states.hpp"
 #include "aici/functional.hpp"
 
 namespace aici::cfg {

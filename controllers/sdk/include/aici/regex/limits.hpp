@@ -1,7 +1,8 @@
-// limits.hpp - the limits of the regex engine. A pattern beyond a limit is refused with an error that names it.
+// limits.hpp - the limits of the regex engine, and the error of a refused pattern, which names the limit it is beyond.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace aici::regex {
 
@@ -26,6 +27,18 @@ struct Limits {
   /// Between two masks, `Regex::compact` drops all states if they take more than this. Common patterns stay below 100
   /// kB and never reach it.
   std::uint32_t kept_bytes = 4 << 20;
+};
+
+/// The reason and position of a refused pattern.
+struct Error {
+  std::uint32_t offset = 0;  ///< bytes of the pattern before the error
+  std::uint32_t line = 1;    ///< counted from 1
+  std::uint32_t column = 1;  ///< characters, counted from 1
+  std::string message;       ///< the reason, and what is allowed
+  bool no_text = false;      ///< the pattern is valid, but no text matches it
+
+  /// Returns "column 5: ..."; names the line, too, if it is not the first.
+  std::string text() const;
 };
 
 }  // namespace aici::regex

@@ -17,7 +17,6 @@
 #include "aici/detail/byte_set.hpp"
 #include "aici/detail/regex/automaton.hpp"
 #include "aici/functional.hpp"
-#include "aici/regex/error.hpp"
 #include "aici/regex/limits.hpp"
 #include "aici/signature.hpp"
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "aici/cfg/grammar.hpp"
-#include "aici/cfg/limits.hpp"
 #include "aici/detail/hash_index.hpp"
 
 namespace aici::cfg {

@@ -199,7 +199,7 @@ class Automaton {
   }
   void start_over();
 
-  // loop.cpp
+  // the search for loops
   void find_loop(State row);
   bool covered(State row, const std::vector<State>& home) const;
   template <class Visit>
