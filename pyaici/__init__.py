@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
     from aicirt.contract.messages import StepInput
     from aicirt.contract.modules import ControllerInfo
-    from pyaici.client.capabilities import ALL, MASK_ONLY, Capabilities
+    from pyaici.client.arguments import ALL, MASK_ONLY, Capabilities
     from pyaici.client.masks import apply_masks, apply_row
     from pyaici.client.results import MidResult, PreResult, Row, StepResult
     from pyaici.client.runtime import Runtime
@@ -58,7 +58,7 @@ _HOMES = {
     "aicirt.contract.errors": ["AiciError"],
     "aicirt.contract.messages": ["StepInput"],
     "aicirt.contract.modules": ["ControllerInfo"],
-    "pyaici.client.capabilities": ["ALL", "Capabilities", "MASK_ONLY"],
+    "pyaici.client.arguments": ["ALL", "Capabilities", "MASK_ONLY"],
     "pyaici.client.masks": ["apply_masks", "apply_row"],
     "pyaici.client.results": ["MidResult", "PreResult", "Row", "StepResult"],
     "pyaici.client.runtime": ["Runtime"],

@@ -58,7 +58,7 @@ def open_engine(
 
     Raises AiciError, OSError or ValueError if the model cannot be loaded; the message has the remedy.
     """
-    from pyaici.client.daemon import Daemon
+    from pyaici.client.control import Daemon
     from pyaici.client.runtime import Runtime
 
     kind = engine or engine_of(None if model is None else str(model))

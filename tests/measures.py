@@ -14,8 +14,8 @@ from functools import cache
 from tests.structure import ROOT, files, imported, modules, statements_in
 
 LIMITS = {
-    "files of Python": 345,
-    "lines of Python": 70_030,
+    "files of Python": 339,
+    "lines of Python": 69_955,
     "files of the SDK": 118,
     "files of Python under 60 lines": 58,
     "circles of files": 0,

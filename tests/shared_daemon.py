@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pyaici.client import runtime
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.testing.playground import PATIENT
 
 #: variables that a daemon does not read

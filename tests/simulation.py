@@ -52,11 +52,11 @@ from aicirt.wasm.host import HostFunction, Linker
 from aicirt.wasm.imports import host_functions
 from aicirt.wasm.module.check import check
 from aicirt.worker import loop, memory, scheduling, steps, templates
-from aicirt.worker.control import Controls
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.loop import Worker
+from aicirt.worker.process import Controls
 from lab.runners.compiled import code_of
-from pyaici.client import channel, control, daemon, runtime
+from pyaici.client import channel, control, runtime
 from pyaici.client import step as client_step
 
 #: instructions (wasmtime's fuel) that a guest executes in a millisecond, which is the ticker's period
@@ -123,7 +123,7 @@ class World:
         for module in (*clocked, scheduling, steps, templates, channel, control, client_step):
             yield module, "time", self.time
         for module in self._modules:
-            for name, value, replaced in (("time", self.time, time), ("Daemon", LocalDaemon, daemon.Daemon)):
+            for name, value, replaced in (("time", self.time, time), ("Daemon", LocalDaemon, control.Daemon)):
                 if getattr(module, name, None) is replaced:
                     yield module, name, value
         yield host, "monotonic", self.time.monotonic
@@ -575,7 +575,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class LocalDaemon:
-    """Has the interface of `pyaici.client.daemon.Daemon`, for a daemon in this process."""
+    """Has the interface of `pyaici.client.control.Daemon`, for a daemon in this process."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ def test_nothing_of_vllm_is_selected_without_its_environment() -> None:
         # the package of a module, and modules that are only started
         ("tests/test_quick.py", "tests/durations.py"),
         ("pyaici/client/runtime.py", "pyaici/__init__.py"),
-        ("pyaici/client/daemon.py", "aicirt/__main__.py"),
+        ("pyaici/client/control.py", "aicirt/__main__.py"),
         # relative imports
         ("pyaici/toolchain/native.py", "pyaici/toolchain/zig.py"),
         ("pyaici/toolchain/interpreters.py", "pyaici/toolchain/zig.py"),

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from aicirt.system.files import Descriptor
     from aicirt.worker.hostapi import LoadedVocabulary
     from aicirt.worker.owners import Written
-    from aicirt.worker.profiles import Profiles
     from aicirt.worker.sequence import Sequence, Step
+    from aicirt.worker.templates import Profiles
 
 
 _CHILD_BIT = 1 << 31

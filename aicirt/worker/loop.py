@@ -50,11 +50,10 @@ from aicirt.worker.client import Client
 from aicirt.worker.hostapi import GuestContext, LoadedVocabulary, warn
 from aicirt.worker.memory import GuestMemory
 from aicirt.worker.owners import Owners, RequestState
-from aicirt.worker.profiles import Profiles
 from aicirt.worker.scheduling import Agenda, Listener, Meter, Work
 from aicirt.worker.sequence import Sequence
 from aicirt.worker.steps import Resources, StepWork
-from aicirt.worker.templates import Templates
+from aicirt.worker.templates import Profiles, Templates
 from aicirt.worker.waits import CallDesk, Waits
 
 _log = logging.getLogger("aicirt.worker")
@@ -84,7 +83,7 @@ class Worker:
         self.agenda = Agenda()
         self.templates = Templates(settings)
         self.running = True
-        #: serves a call of the supervisor; set before `run` (`aicirt.worker.control.Controls`)
+        #: serves a call of the supervisor; set before `run` (`aicirt.worker.process.Controls`)
         self.serve_call: Callable[[list[Any]], None]
         self.meter = Meter()
         self.steps = 0

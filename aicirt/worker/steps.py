@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from aicirt.worker.client import Client
     from aicirt.worker.memory import GuestMemory
     from aicirt.worker.owners import Owners, RequestState, Variables
-    from aicirt.worker.profiles import Profiles
     from aicirt.worker.scheduling import Agenda
+    from aicirt.worker.templates import Profiles
     from aicirt.worker.waits import Waits
 
 _MID = int(Export.MID)

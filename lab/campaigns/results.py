@@ -17,7 +17,7 @@ from lab.campaigns.hostile import guest
 from lab.campaigns.script import random_script
 from lab.campaigns.validating_engine import Engine, Request
 from lab.campaigns.witness import Witness
-from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.arguments import ALL, Capabilities
 from pyaici.client.runtime import Runtime
 from pyaici.testing import small_vocabulary
 

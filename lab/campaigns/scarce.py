@@ -37,7 +37,7 @@ from lab.campaigns.short_supply import (
     start,
     until_refused,
 )
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 
 

@@ -19,7 +19,7 @@ from aicirt.contract.errors import RuntimeFailure, WorkerDiedError
 from lab import ROOT
 from lab.campaigns.ledger import make_vocabulary
 from lab.campaigns.load import DENSE_ROWS, Load
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 
 VOCABULARY = make_vocabulary(300, 0)

@@ -17,7 +17,7 @@ import numpy as np
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import StepInput
-from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.arguments import ALL, Capabilities
 from pyaici.client.results import MidResult, PreResult, Row
 from pyaici.client.runtime import Runtime
 

@@ -37,13 +37,13 @@ from aicirt.vocab.image import build_image
 from aicirt.wasm import Export, Linker, Program, Ticker, WasmEngine, host_functions
 from aicirt.wasm.fiber import begin
 from aicirt.worker.client import Client
-from aicirt.worker.control import Controls
 from aicirt.worker.hostapi import CALLS, TIMED, LoadedVocabulary
 from aicirt.worker.loop import Worker
+from aicirt.worker.process import Controls
 from aicirt.worker.scheduling import Listener
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Build, Template, Warmed, Warming
-from pyaici.client.capabilities import ALL
+from pyaici.client.arguments import ALL
 from pyaici.tokens import Vocabulary
 
 _CLIENT = 1

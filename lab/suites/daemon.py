@@ -17,7 +17,7 @@ from lab import ROOT
 from lab.campaigns.memory import proportional
 from lab.report import Report
 from lab.system.processes import family
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import TokenizerBlob, Vocabulary
 from pyaici.toolchain import build_controller

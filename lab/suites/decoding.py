@@ -20,7 +20,7 @@ from lab.inputs.vocabularies import synthetic
 from lab.measurement.timing import alternate, summarise
 from lab.report import Report
 from pyaici import LlamaEngine, LlamaModel, load_library
-from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.arguments import ALL, Capabilities
 from pyaici.client.results import Look, MidResult
 from pyaici.client.runtime import Runtime
 from pyaici.engines.batching.sampler import describe_next

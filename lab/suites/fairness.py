@@ -23,7 +23,7 @@ from lab.attacks.offender import INITS, KINDS, offender
 from lab.inputs.vocabularies import vocabulary
 from lab.measurement.timing import percentile, summarise
 from lab.report import Report
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller

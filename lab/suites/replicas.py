@@ -16,7 +16,7 @@ from aicirt.contract.messages import StepInput
 from lab.inputs.tool_schema import tool_schema
 from lab.report import Report
 from lab.system.processes import Family, family
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.engines.connection import Connection
 from pyaici.engines.vllm.frontend.arguments import ControllerCall
 from pyaici.engines.vllm.scheduling.driver import CAPABILITIES

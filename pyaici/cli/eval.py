@@ -253,7 +253,7 @@ def _open_remote(url: str, arguments: argparse.Namespace, stack: ExitStack) -> t
 
 def _engine(arguments: argparse.Namespace, stack: ExitStack) -> BatchingEngine:
     """Opens the engine, beside a daemon whose results do not depend on how busy the machine is."""
-    from pyaici.client.daemon import Daemon
+    from pyaici.client.control import Daemon
     from pyaici.engines.batching.engine import BatchingEngine
     from pyaici.engines.options import engine_of, refuse_options_of_others
     from pyaici.opening import EngineOptions, open_engine

@@ -29,11 +29,9 @@ from aicirt.contract.messages import START, STEP, Start, StepInput, StepRequest
 from aicirt.contract.modules import ControllerInfo, StoredScript
 from aicirt.system.files import Closing
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers, check_tag, unknown_controller
-from pyaici.client.arguments import Argument, argument_bytes, prompt_bytes
+from pyaici.client.arguments import ALL, Argument, Capabilities, argument_bytes, prompt_bytes
 from pyaici.client.calls import Answerer
-from pyaici.client.capabilities import ALL, Capabilities
-from pyaici.client.control import Control, Placement, list_modules, list_page
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Control, Daemon, Placement, list_modules, list_page
 from pyaici.client.sequences import SEQ, Alarm, Links, Sequences, WorkerLink
 from pyaici.client.step import LATE_SECONDS, Step, StepPart
 

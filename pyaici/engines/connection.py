@@ -20,7 +20,7 @@ from aicirt.contract.errors import (
     VocabularyError,
 )
 from pyaici.bundled import DESCRIPTIONS
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.calls import OPERATOR
 from pyaici.engines.prompts import begin_token
@@ -28,8 +28,8 @@ from pyaici.engines.turns import with_turns
 from pyaici.tokens import load_vocabulary
 
 if TYPE_CHECKING:
+    from pyaici.client.arguments import Capabilities
     from pyaici.client.calls import CallEvent, Offer
-    from pyaici.client.capabilities import Capabilities
     from pyaici.client.control import Placement
     from pyaici.engines.calls import Call
     from pyaici.tokens import Vocabulary

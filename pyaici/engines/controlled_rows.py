@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError, LivelockError, ResultError
 from aicirt.contract.messages import StepInput
-from pyaici.client.capabilities import MASK_ONLY
+from pyaici.client.arguments import MASK_ONLY
 from pyaici.client.results import MidResult, Row
 from pyaici.engines.engine import MAX_LOG_BYTES
 
 if TYPE_CHECKING:
-    from pyaici.client.arguments import Argument
-    from pyaici.client.capabilities import Capabilities
+    from pyaici.client.arguments import Argument, Capabilities
     from pyaici.client.runtime import Runtime
     from pyaici.client.step import Step
 

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aicirt.system.files import Closing
-from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.arguments import ALL, Capabilities
 from pyaici.engines.sampling import Sampling as Sampling
 
 if TYPE_CHECKING:

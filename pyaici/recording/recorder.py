@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, EmptyMaskError, RuntimeFailure, TemplateGoneError
 from aicirt.contract.messages import StepInput
-from pyaici.client.arguments import Argument, argument_bytes, variable_name
+from pyaici.client.arguments import ALL, Argument, Capabilities, argument_bytes, variable_name
 from pyaici.client.calls import Answerer, CallEvent, Offer
-from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.masks import apply_row
 from pyaici.client.results import Look, MidResult, PreResult, Row, StepResult
 from pyaici.client.runtime import Runtime

@@ -11,9 +11,8 @@ from typing import Any
 
 from aicirt.contract.errors import MALFORMED, AiciError
 from aicirt.contract.messages import Truncation
-from pyaici.client.arguments import value_bytes, value_json
+from pyaici.client.arguments import Capabilities, value_bytes, value_json
 from pyaici.client.calls import plain
-from pyaici.client.capabilities import Capabilities
 from pyaici.tokens.vocabulary import MAX_TOKENS
 
 #: increased when files of earlier versions can no longer be read

@@ -25,7 +25,7 @@ from aicirt.contract.errors import AiciError
 from aicirt.system import logs
 from aicirt.system.terminal import BriefParser, parse_arguments
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime, rows_for
 from pyaici.server import models
 from pyaici.server.app import create_app

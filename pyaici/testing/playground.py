@@ -20,7 +20,7 @@ from aicirt.contract.errors import ControllerError
 from aicirt.contract.messages import StepInput
 from aicirt.system.files import Closing
 from aicirt.vocab.tokenizer import load_tokenizer
-from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.arguments import ALL, Capabilities
 from pyaici.client.results import Look, MidResult, PreResult, Row, StepResult
 from pyaici.client.step import Step
 from pyaici.engines.batching.budget import Budget

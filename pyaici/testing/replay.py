@@ -18,8 +18,8 @@ from aicirt.contract.abi import LIST_CALLS, OWN_NAME, RECEIVE, SEND, Verb
 from aicirt.contract.errors import MALFORMED, ControllerError, counted
 from aicirt.contract.messages import StepInput
 from aicirt.settings import MAX_CALL_NAME, MAX_OFFERED
+from pyaici.client.arguments import Capabilities
 from pyaici.client.calls import CallEvent, Offer
-from pyaici.client.capabilities import Capabilities
 from pyaici.client.results import Look, MidResult, StepResult
 from pyaici.recording.recorder import RecordingRuntime, allowed_by
 from pyaici.recording.recording import (

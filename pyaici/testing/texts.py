@@ -17,7 +17,7 @@ from aicirt.contract.errors import AiciError, ControllerFailed
 from aicirt.contract.messages import StepInput
 from aicirt.system.files import Closing
 from pyaici.bundled import find_controller
-from pyaici.client.capabilities import MASK_ONLY
+from pyaici.client.arguments import MASK_ONLY
 from pyaici.client.masks import apply_row
 from pyaici.client.results import MidResult, Row
 from pyaici.client.runtime import Runtime

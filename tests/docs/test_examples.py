@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.testing import Playground
 from pyaici.testing.playground import PATIENT
 from pyaici.toolchain import BuildError

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from lab.system import fetch
-from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.arguments import ALL, Capabilities
 from pyaici.engines import controlled_rows, sglang
 from pyaici.engines.engine import Request
 from pyaici.engines.llama import library

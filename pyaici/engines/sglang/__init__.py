@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyaici.client.capabilities import MASK_ONLY
+from pyaici.client.arguments import MASK_ONLY
 
 #: the value of `--grammar-backend`
 BACKEND = "aici"

@@ -55,7 +55,7 @@ def _register() -> None:
     SchedulerConfig.get_scheduler_cls = get_scheduler_cls
     _attach_to_workers()
     if _accepts_requests():
-        from pyaici.engines.vllm.frontend.patches import change_clients
+        from pyaici.engines.vllm.frontend.events import change_clients
 
         change_clients()  # the engine's own processes have no clients
 

@@ -118,7 +118,7 @@ def _shared_daemon(arguments: argparse.Namespace) -> str | None:
 
 
 def _own_daemon(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Path:
-    from pyaici.client.daemon import Daemon
+    from pyaici.client.control import Daemon
 
     daemon = Daemon(store=arguments.store)
     stack.callback(daemon.close)

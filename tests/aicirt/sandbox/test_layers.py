@@ -22,7 +22,7 @@ from aicirt.sandbox.enter import enter_namespaces
 from aicirt.system.processes import child_environment
 from lab.system.processes import command_line, family
 from lab.system.waiting import PATIENCE
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 
 PROBE = Path(__file__).with_name("probe.py")

@@ -10,7 +10,7 @@ from aicirt import doctor
 from aicirt.doctor import Finding, State
 from pyaici import bundled
 from pyaici.cli.__main__ import main
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 
 
 def test_findings_are_printed_as_text_and_as_json(

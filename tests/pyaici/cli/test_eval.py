@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pyaici.cli.__main__ import main
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from tests.pyaici.engines.batching.support import make_model
 from tests.pyaici.engines.llama.tiny_gguf import write_gguf
 from tests.pyaici.scripted_server import answering, stream

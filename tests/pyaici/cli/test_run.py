@@ -14,7 +14,7 @@ import pytest
 
 from lab.runners.compiled import share
 from pyaici.cli.__main__ import main
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.toolchain import build_controller
 from tests.pyaici.cli.test_remote import END, ENDED, USAGE
 from tests.pyaici.engines.batching.support import make_model

@@ -13,7 +13,7 @@ from pyaici import bundled
 from pyaici.bundled import controller_in
 from pyaici.cli.__main__ import main
 from pyaici.cli.new import SCRIPTS
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.engines.hf.program import main as run_hf
 from pyaici.engines.options import controller_file, given_argument, read_request
 from pyaici.engines.vllm.program import main as run_vllm

@@ -14,7 +14,7 @@ from lab.runners.compiled import share
 from pyaici.bundled import find_controller
 from pyaici.cli.__main__ import main
 from pyaici.cli.modules import age
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller

@@ -17,7 +17,7 @@ from aicirt.contract.messages import StepInput
 from lab.system.waiting import PATIENCE
 from pyaici.cli.__main__ import main
 from pyaici.cli.watch import screen
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from tests.pyaici.client.conftest import VOCABULARY, guest_wasm
 

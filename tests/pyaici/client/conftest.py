@@ -13,7 +13,7 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, error_from_wire
 from aicirt.contract.messages import REPLY_ERROR, StepInput
 from lab.system import waiting
-from pyaici.client.capabilities import ALL
+from pyaici.client.arguments import ALL
 from pyaici.client.results import MidResult, StepResult
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import TokenizerBlob, Vocabulary

@@ -16,7 +16,7 @@ from aicirt.contract.errors import AiciError
 from lab.campaigns.validating_engine import Engine, Request
 from lab.system.waiting import wait_until
 from pyaici.bundled import LANGUAGES
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.scripting.script import Script, interpreter_file
 from pyaici.testing import small_vocabulary

@@ -240,7 +240,7 @@ class Pair:
             yield
 
     def attach(self, args: dict[str, Any], segment: int, waker: int) -> None:
-        """Attaches a client as `aicirt.worker.control` does, and sends it the doorbell."""
+        """Attaches a client as `aicirt.worker.process` does, and sends it the doorbell."""
         worker = self.local.worker
         for number in list(worker.clients):
             worker.detach(number)

@@ -12,7 +12,7 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ProtocolError, RuntimeFailure, UnknownSequenceError
 from aicirt.contract.messages import StepInput
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
 

@@ -18,7 +18,7 @@ from aicirt.contract.errors import (
     TimeLimitError,
     UnknownControllerError,
 )
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 
 from .conftest import VOCABULARY

@@ -23,7 +23,7 @@ from aicirt.contract.messages import StepInput
 from aicirt.settings import DaemonSettings, Limits, RequestLimits, WorkerSettings
 from lab.system.waiting import wait_until
 from pyaici.client.calls import CallEvent, Offer
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
 from pyaici.toolchain import build_controller

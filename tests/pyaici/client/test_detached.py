@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 from lab.system.processes import family, left_behind, private_daemons
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 
 ROOT = Path(__file__).resolve().parents[3]
 OWNER = """
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 with Daemon(workers=1, detached=True) as daemon:
     print(daemon.pid, flush=True)
     input()

@@ -10,7 +10,7 @@ import pytest
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import RuntimeFailure
 from aicirt.contract.messages import StepInput
-from pyaici.client.capabilities import MASK_ONLY, Capabilities
+from pyaici.client.arguments import MASK_ONLY, Capabilities
 from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller
 from tests.simulation import World

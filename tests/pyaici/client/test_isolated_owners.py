@@ -17,7 +17,7 @@ from aicirt.contract.errors import ArgumentError, RuntimeFailure, SpaceError
 from aicirt.contract.messages import StepInput
 from lab.system.processes import family, left_behind
 from lab.system.waiting import wait_until
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
 

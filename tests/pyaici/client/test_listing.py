@@ -9,7 +9,7 @@ import pytest
 from aicirt.contract.errors import OwnerLimitError, ProtocolError
 from aicirt.contract.modules import StoredScript
 from aicirt.settings import MIN_UPLOAD
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from tests.aicirt.modules.test_listing import with_exports
 from tests.aicirt.modules.wat import small_module

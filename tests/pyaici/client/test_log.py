@@ -17,7 +17,7 @@ import pytest
 from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
 from aicirt.contract.messages import StepInput
 from lab.system.waiting import wait_until
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller
 

@@ -11,7 +11,7 @@ import pytest
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import CapabilityError, LivelockError, SpaceError
 from aicirt.contract.messages import StepInput
-from pyaici.client.capabilities import Capabilities
+from pyaici.client.arguments import Capabilities
 from pyaici.client.results import Look, MidResult
 from pyaici.client.runtime import Runtime
 from tests.simulation import World

@@ -15,7 +15,7 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, OwnerLimitError, SpaceError
 from aicirt.contract.messages import StepInput
 from lab.system.waiting import wait_until
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller
 from tests.simulation import World

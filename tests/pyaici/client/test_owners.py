@@ -21,7 +21,7 @@ from aicirt.contract.errors import (
 )
 from aicirt.contract.messages import StepInput
 from aicirt.settings import MIN_UPLOAD
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
 from tests.simulation import World

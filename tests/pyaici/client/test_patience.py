@@ -17,9 +17,7 @@ from aicirt.ipc.frames import FrameSocket
 from aicirt.system import silence
 from aicirt.system.silence import Progress, progress
 from pyaici.client import control as control_module
-from pyaici.client import daemon as daemon_module
-from pyaici.client.control import Control
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Control, Daemon
 from tests.thorough import cases
 
 from .conftest import guest_runtime, real
@@ -34,21 +32,21 @@ def see(monkeypatch: pytest.MonkeyPatch, state: Progress) -> None:
 
 def test_a_daemon_may_start_slowly_while_it_makes_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """`aicirt was not ready after 60 s`: a slow machine took longer, although nothing was wrong."""
-    monkeypatch.setattr(daemon_module, "START_SECONDS", 0.0)
+    monkeypatch.setattr(control_module, "START_SECONDS", 0.0)
     see(monkeypatch, WAITS)
     with Daemon(workers=1) as daemon:
         assert daemon.socket_path.exists()
 
 
 def test_a_daemon_that_does_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_module, "START_SECONDS", 0.0)
+    monkeypatch.setattr(control_module, "START_SECONDS", 0.0)
     see(monkeypatch, SLEEPS)
     with pytest.raises(RuntimeTimeoutError, match="aicirt was not ready, and did nothing for 0 s"):
         Daemon(workers=1)
 
 
 def test_a_daemon_is_killed_only_when_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_module, "CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr(control_module, "CLOSE_SECONDS", 0.0)
     with Daemon(workers=1) as daemon:
         see(monkeypatch, WAITS)
     assert daemon._process is not None and daemon._process.returncode == 128 + signal.SIGTERM

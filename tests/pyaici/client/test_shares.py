@@ -14,7 +14,7 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import TimeLimitError
 from aicirt.contract.messages import StepInput
 from lab.attacks.modules import straight_module
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from tests.simulation import World
 

@@ -10,7 +10,7 @@ import pytest
 
 from aicirt.contract.errors import RuntimeFailure
 from lab.system.processes import open_files
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from tests.thorough import cases
 

@@ -25,7 +25,7 @@ from aicirt.contract.messages import StepInput
 from lab.system.processes import stopped
 from lab.system.waiting import PATIENCE
 from pyaici.client import channel
-from pyaici.client.capabilities import ALL
+from pyaici.client.arguments import ALL
 from pyaici.client.control import Placement
 from pyaici.client.runtime import Runtime
 

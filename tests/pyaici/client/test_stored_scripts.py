@@ -12,7 +12,7 @@ from aicirt.contract.errors import ArgumentError, ModuleError, OwnerLimitError, 
 from aicirt.contract.messages import StepInput
 from lab.runners.compiled import share
 from pyaici.bundled import LANGUAGES, Language
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.scripting.script import Script, interpreter_file

@@ -18,7 +18,7 @@ from aicirt.contract.errors import (
     VocabularyError,
 )
 from aicirt.contract.messages import StepInput, Truncation
-from pyaici.client.capabilities import MASK_ONLY
+from pyaici.client.arguments import MASK_ONLY
 from pyaici.client.channel import MAX_UNCLAIMED
 from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller

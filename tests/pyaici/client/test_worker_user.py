@@ -24,7 +24,7 @@ from aicirt.contract.messages import StepInput
 from aicirt.modules import CompileLimits, compile_in_child_async
 from aicirt.system.processes import User, child_environment
 from lab.system.processes import family, left_behind
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import load_vocabulary
 

@@ -20,8 +20,8 @@ from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import ArgumentError, DeadlockError, ModuleError, UnknownControllerError
 from aicirt.contract.messages import StepInput
 from pyaici.client import step as client_step
-from pyaici.client.capabilities import MASK_ONLY
-from pyaici.client.daemon import Daemon
+from pyaici.client.arguments import MASK_ONLY
+from pyaici.client.control import Daemon
 from pyaici.client.results import MidResult
 from pyaici.client.step import Step
 from pyaici.testing import Playground, Transcript, Wish, small_vocabulary

@@ -15,7 +15,7 @@ import pytest
 from aicirt.contract.errors import RuntimeFailure, VocabularyError
 from aicirt.contract.messages import StepInput
 from lab.system.waiting import PATIENCE
-from pyaici.client.capabilities import ALL, MASK_ONLY, Capabilities
+from pyaici.client.arguments import ALL, MASK_ONLY, Capabilities
 from pyaici.client.step import Step
 from pyaici.recording.recorder import RecordingRuntime
 from pyaici.recording.recording import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from tests.pyaici.engines.batching.support import byte_vocabulary, make_engine, make_model
 from tests.pyaici.tools.support import Caller

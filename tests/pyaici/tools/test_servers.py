@@ -223,7 +223,7 @@ def test_it_ends_with_aicirt_restarting(
     caller: Caller, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without aicirt, the process is tried again until there is one."""
-    from pyaici.client.daemon import Daemon
+    from pyaici.client.control import Daemon
     from pyaici.tools.settings import ToolSettings
 
     with caplog.at_level(logging.WARNING, "aicirt.tools"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aicirt.contract.abi import LOOK_LISTS, Verb
 from aicirt.contract.errors import AiciError, RuntimeFailure, TemplateGoneError, WorkerDiedError
 from aicirt.contract.messages import StepInput
-from pyaici.client.capabilities import Capabilities
+from pyaici.client.arguments import Capabilities
 from pyaici.client.results import Look, MidResult
 from pyaici.engines.vllm.scheduling.controlled import PAUSE, Controlled, Guess, Outcome, allows
 

@@ -27,9 +27,9 @@ from pyaici.engines.vllm.frontend.events import Events, error_to_wire, failure_r
 from pyaici.engines.vllm.scheduling.controlled import DISCARDED, Controlled, Ending, Held, Outcome
 from pyaici.engines.vllm.scheduling.driver import ControllerDriver
 from pyaici.engines.vllm.scheduling.groups import UNUSED, Groups
-from pyaici.engines.vllm.scheduling.kept import KeptBlocks
 from pyaici.engines.vllm.scheduling.request_state import (
     ControllerGrammar,
+    KeptBlocks,
     add_end,
     add_events,
     add_tokens,

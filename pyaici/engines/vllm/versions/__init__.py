@@ -10,7 +10,7 @@ from typing import Any
 from vllm.v1.engine import EngineCoreOutput
 
 #: Whether outputs carry an error, which `AsyncLLM` raises for the client: from 0.33 on. Before, only the stop
-#: reason says why a request has failed, and `frontend.patches` has to turn it into an exception.
+#: reason says why a request has failed, and `frontend.events` has to turn it into an exception.
 ERRORS_ARE_CARRIED = "error" in EngineCoreOutput.__struct_fields__
 
 

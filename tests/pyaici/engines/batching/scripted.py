@@ -15,7 +15,7 @@ import numpy as np
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import StepInput
-from pyaici.client.capabilities import Capabilities
+from pyaici.client.arguments import Capabilities
 from pyaici.client.control import Placement, WorkerAddress
 from pyaici.client.results import MidResult, PreResult, Row, StepResult
 

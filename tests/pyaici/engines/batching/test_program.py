@@ -18,7 +18,7 @@ import pytest
 
 from lab.system.forked import CLI, TORCH, run_forked
 from lab.system.waiting import PATIENCE
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request, Sampling
 from pyaici.engines.options import read_request

@@ -23,7 +23,7 @@ from lab.vllm.engines import ENVIRONMENT
 from lab.vllm.server import Servers
 from lab.vllm.simulated import VARIABLE, is_simulated, use_version
 from lab.vllm.simulated.model import tiny_engine
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.vllm.scheduling import driver
 from tests.pyaici.engines.vllm.configurations import (

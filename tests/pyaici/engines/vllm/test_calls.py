@@ -9,7 +9,7 @@ import pytest
 
 from lab.system.waiting import PATIENCE, Door
 from pyaici import VllmEngine
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request
 from pyaici.engines.vllm.scheduling import driver

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from lab.vllm.server import MODEL, Server, Servers
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.toolchain import build_controller
 from tests.pyaici import one_client
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR

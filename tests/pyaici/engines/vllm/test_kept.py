@@ -12,7 +12,7 @@ from pyaici import VllmEngine
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request
 from pyaici.engines.vllm.frontend.arguments import ControllerCall
-from pyaici.engines.vllm.scheduling import kept
+from pyaici.engines.vllm.scheduling import request_state
 from pyaici.scripting.script import LANGUAGE_NAMES, interpreter_file, read_request
 from tests.pyaici.engines.vllm.requests import scheduler_of
 
@@ -94,7 +94,7 @@ def test_blocks_are_given_back_after_their_time(
     engine: VllmEngine, module: str, expected: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(monotonic=lambda: clock.now, now=0.0)
-    monkeypatch.setattr(kept, "time", clock)
+    monkeypatch.setattr(request_state, "time", clock)
     monkeypatch.setenv(SECONDS, "10")
     step = engine.step
 
@@ -137,7 +137,7 @@ def test_a_request_that_the_step_has_scheduled_keeps_its_blocks() -> None:
         encoder_cache_manager=SimpleNamespace(free=lambda request: None),
         _free_request_blocks=freed.append,
     )
-    blocks = kept.KeptBlocks(scheduler)
+    blocks = request_state.KeptBlocks(scheduler)
     for name in ("scheduled", "suspended"):
         blocks.keep_for(requests[name], 3600)
     assert scheduler.kv_cache_manager.allocate_slots(requests["new"]) is None

@@ -26,7 +26,7 @@ from lab.runners.compiled import share
 from lab.system.processes import command_line, family, left_behind, private_daemons, process_start_time
 from lab.vllm.server import MODEL, Server
 from lab.vllm.shims.ray_on_cpu import ray_environment
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines, Models
 from tests.pyaici.engines.vllm.requests import FRANCE, parameters

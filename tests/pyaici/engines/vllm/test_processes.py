@@ -19,7 +19,7 @@ from lab.system.waiting import PATIENCE, Door, wait_until
 from lab.vllm.engines import OPTIONS
 from lab.vllm.shims.async_scheduling import async_scheduling_on_cpu
 from pyaici import VllmEngine
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request
 from pyaici.scripting.script import LANGUAGE_NAMES, interpreter_file, read_request

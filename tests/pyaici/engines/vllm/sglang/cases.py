@@ -15,7 +15,7 @@ from sglang.srt.managers.schedule_batch import FINISH_ABORT
 from aicirt.contract.errors import AiciError
 from lab.system.waiting import PATIENCE
 from pyaici import HfEngine
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.engines.connection import Connection
 from pyaici.engines.engine import Request, Sampling

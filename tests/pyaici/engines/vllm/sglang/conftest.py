@@ -11,7 +11,7 @@ import pytest
 
 from lab.runners.compiled import share
 from lab.system.waiting import PATIENCE
-from pyaici.client.daemon import Daemon
+from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from tests.pyaici.engines.vllm.sglang.stand_ins import import_sglang, run_case
 
