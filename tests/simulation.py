@@ -138,7 +138,8 @@ class World:
         for module in (vocabularies, store):
             yield module, "in_thread", _in_thread
         yield store, "compile_in_child_async", _compile
-        yield store, "code_key", lambda: f"{wasm_engine.code_key()}-fuel"
+        key = store.code_key()
+        yield store, "code_key", lambda: f"{key}-fuel"
         yield wasm_engine, "_config", _config_with_fuel(wasm_engine._config)
         yield raw, "instance_pre_instantiate", _with_fuel(raw.instance_pre_instantiate)
         yield raw, "func_call", self._call

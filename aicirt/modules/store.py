@@ -8,11 +8,13 @@ import builtins
 import hashlib
 import json
 import os
+import platform
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
+from importlib.metadata import version
 from pathlib import Path
 
 from aicirt.contract.errors import ModuleError, ProtocolError, RuntimeFailure
@@ -33,9 +35,24 @@ from aicirt.system.files import (
 from aicirt.system.processes import Start, User
 from aicirt.system.shortage import describe, is_shortage
 from aicirt.system.threads import Result, in_thread
-from aicirt.wasm.engine import code_key
-from aicirt.wasm.module.check import CHECKED
-from aicirt.wasm.module.rewrite import REWRITER_VERSION
+
+# what compiled code depends on is here, so that the supervisor needs no wasmtime, which takes 0.1 s to import
+#: summary of the settings of `aicirt.wasm.engine` that change compiled code or accepted modules
+CONFIG_VERSION = "epoch, cow, no memory64/threads/gc/components/multi-memory, deterministic simd; 1"
+#: changes whenever `aicirt.wasm.module` rewrites or refuses any module differently
+REWRITER_VERSION = 9
+#: the limits that `aicirt.wasm.module.check` enforces
+CHECKED = (
+    "memory_bytes",
+    "table_elements",
+    "mutable_globals",
+    "exports",
+    "export_bytes",
+    "functions",
+    "items",
+    "tables",
+    "module_bytes",
+)
 
 #: what to do if the default directory cannot be written; models are beside it
 MOVE = "set XDG_CACHE_HOME, or AICI_STORE for modules alone, to a folder that you can write"
@@ -424,6 +441,21 @@ class ModuleStore:
         info.tags = self.ownership.tags_of(info.id)
         info.owners, info.created = sorted(claim.owners), claim.created
         return info
+
+
+@lru_cache
+def code_key() -> str:
+    """Returns the key of everything that compiled code depends on besides the module."""
+    parts = [version("wasmtime"), CONFIG_VERSION, platform.machine(), _cpu_features()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _cpu_features() -> str:
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith(("flags", "Features")):
+                return " ".join(sorted(line.partition(":")[2].split()))
+    return ""
 
 
 def _key(limits: Limits) -> str:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import platform
 import signal
 import threading
 import time
 from collections.abc import Callable
-from functools import lru_cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
 import wasmtime
@@ -24,9 +20,6 @@ from aicirt.wasm.memory import change_finder
 if TYPE_CHECKING:
     from aicirt.wasm.memory import Reaper
 
-
-#: summary of the settings that change compiled code or accepted modules; see `_config`
-CONFIG_VERSION = "epoch, cow, no memory64/threads/gc/components/multi-memory, deterministic simd; 1"
 
 #: percent of its limit after which a call is warned: an interpreter then has time to say where it is
 _WARNED_PERCENT = 95
@@ -42,6 +35,7 @@ _libc.pthread_self.restype = ctypes.c_ulong
 
 
 def _config() -> wasmtime.Config:
+    """Returns the settings, which `CONFIG_VERSION` in aicirt/modules/store.py sums up."""
     config = wasmtime.Config()
     config.strategy = "cranelift"
     config.cranelift_opt_level = "speed"
@@ -66,21 +60,6 @@ def _config() -> wasmtime.Config:
     # results, and so masks, are the same on every machine
     config.wasm_relaxed_simd_deterministic = True
     return config
-
-
-@lru_cache
-def code_key() -> str:
-    """Returns the key of everything that compiled code depends on besides the module."""
-    parts = [version("wasmtime"), CONFIG_VERSION, platform.machine(), _cpu_features()]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def _cpu_features() -> str:
-    with open("/proc/cpuinfo", encoding="utf-8") as lines:
-        for line in lines:
-            if line.startswith(("flags", "Features")):
-                return " ".join(sorted(line.partition(":")[2].split()))
-    return ""
 
 
 def segv_handler() -> int:

@@ -158,7 +158,7 @@ def _report(path: Path, limits: Limits) -> ModuleReport:
 
 def _compile(path: Path) -> list[str]:
     """Compiles a module within the limits of uploads; returns the reasons why that fails."""
-    from aicirt.modules import compile_in_child
+    from aicirt.modules.compile import compile_in_child
 
     with tempfile.TemporaryDirectory(prefix="aici-check-") as folder:
         try:

@@ -162,7 +162,7 @@ class _Store:
     """The store on disk, used as by a daemon for a client that names no owner."""
 
     def __init__(self, folder: Path | None) -> None:
-        from aicirt.modules import ModuleStore  # wasmtime takes time to import
+        from aicirt.modules.store import ModuleStore  # asyncio takes 0.1 s to import
 
         self._folder, self._store = folder, ModuleStore(folder)
 

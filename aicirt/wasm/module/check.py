@@ -55,22 +55,11 @@ class ModuleReport:
             raise ModuleError(f"the module is refused: {self.reasons[0]}{more}", reasons=self.reasons)
 
 
-#: the limits that `check` enforces
-CHECKED = (
-    "memory_bytes",
-    "table_elements",
-    "mutable_globals",
-    "exports",
-    "export_bytes",
-    "functions",
-    "items",
-    "tables",
-    "module_bytes",
-)
-
-
 def check(wasm: bytes, limits: Limits | None = None) -> ModuleReport:
-    """Checks a module without compiling it. Never raises."""
+    """Checks a module without compiling it. Never raises.
+
+    `CHECKED` in aicirt/modules/store.py names the limits that count here.
+    """
     limits = limits or Limits()
     if len(wasm) > limits.module_bytes:
         reason = f"the file has {len(wasm)} bytes, more than the limit of {limits.module_bytes}"

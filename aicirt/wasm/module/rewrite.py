@@ -192,8 +192,6 @@ def _computed(what: str, number: int) -> str:
     )
 
 
-#: changes whenever any module is rewritten or refused differently; part of the key of compiled artifacts
-REWRITER_VERSION = 9
 #: prefix of the rewriter's export names
 RESERVED = "__aici_rt_"
 MEMORY = RESERVED + "memory"

@@ -13,7 +13,7 @@ import pytest
 from wasmtime import wat2wasm
 
 from aicirt.contract.errors import AiciError, CompileLimitError, ModuleError, RuntimeFailure
-from aicirt.modules import CompileLimits, compile_in_child, compile_in_child_async
+from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.wasm import Export, Instance, Limits, Linker, Program, WasmEngine
 from lab.system.waiting import PATIENCE
 
@@ -115,7 +115,7 @@ def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
     wasm, artifact = _write(tmp_path, BOMB)
     code = f"""
 from pathlib import Path
-from aicirt.modules import compile_in_child
+from aicirt.modules.compile import compile_in_child
 compile_in_child(Path({str(wasm)!r}), Path({str(artifact)!r}))
 """
     path = os.pathsep.join(sys.path)

@@ -10,7 +10,7 @@ import pytest
 from wasmtime import wat2wasm
 
 from aicirt.contract.modules import DESCRIBED_CHARACTERS, DESCRIBED_NAMES, StoredScript
-from aicirt.modules import ModuleStore
+from aicirt.modules.store import ModuleStore
 from aicirt.settings import LIST_PAGE_BYTES, MAX_DESCRIPTION
 from tests.aicirt.modules.wat import small_module
 

@@ -24,9 +24,10 @@ from aicirt.contract.errors import (
     UnknownControllerError,
 )
 from aicirt.contract.modules import StoredScript, looks_like_id
-from aicirt.modules import ModuleStore, Tag, ownership
+from aicirt.modules import ownership
 from aicirt.modules.files import ModuleFiles
-from aicirt.modules.ownership import Claim, Ownership
+from aicirt.modules.ownership import Claim, Ownership, Tag
+from aicirt.modules.store import ModuleStore
 from aicirt.settings import MIN_UPLOAD
 from tests.aicirt.modules.wat import small_module
 

@@ -15,8 +15,8 @@ import pytest
 
 from aicirt.contract.errors import ModuleError, NotOwnerError, RuntimeFailure
 from aicirt.contract.modules import StoredScript
-from aicirt.modules import ModuleStore
 from aicirt.modules.ownership import Claim
+from aicirt.modules.store import ModuleStore
 from tests.aicirt.modules.wat import small_module
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.errors import RuntimeFailure, UnknownControllerError
-from aicirt.modules import ModuleStore
+from aicirt.modules.store import ModuleStore
 from aicirt.system.files import read_regular
 from tests.aicirt.modules.wat import small_module
 from tests.stranger import as_stranger, let_through, needs_root

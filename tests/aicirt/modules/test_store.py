@@ -20,10 +20,11 @@ from aicirt.contract.errors import (
     RuntimeFailure,
     UnknownControllerError,
 )
-from aicirt.contract.modules import StoredScript
-from aicirt.modules import CompileLimits, ControllerInfo, ModuleStore, default_directory
+from aicirt.contract.modules import ControllerInfo, StoredScript
 from aicirt.modules import store as store_module
+from aicirt.modules.compile import CompileLimits
 from aicirt.modules.ownership import Claim
+from aicirt.modules.store import ModuleStore, default_directory
 from aicirt.system.files import is_private_file, let_read, private_directory, write_whole
 from aicirt.wasm import Limits, Linker, Program, WasmEngine
 from tests.aicirt.modules.wat import small_module as _module

@@ -21,7 +21,8 @@ import pytest
 from wasmtime import wat2wasm
 
 from aicirt.contract.errors import CompileLimitError, ModuleError, RuntimeFailure
-from aicirt.modules import CompileLimits, ModuleStore, compile_in_child_async
+from aicirt.modules.compile import CompileLimits, compile_in_child_async
+from aicirt.modules.store import ModuleStore
 from aicirt.settings import WorkerConfig
 from aicirt.supervisor import fork_server
 from aicirt.supervisor.fork_server import ForkServer

@@ -16,7 +16,7 @@ import pytest
 from wasmtime import wat2wasm
 
 from aicirt.contract.errors import OwnerLimitError, TimeLimitError, UnknownControllerError, VocabularyError
-from aicirt.modules import ModuleStore
+from aicirt.modules.store import ModuleStore
 from aicirt.settings import DaemonSettings, WorkerConfig
 from aicirt.supervisor.fair_queue import FairQueue, builds, compilations
 from aicirt.supervisor.fork_server import ForkServer

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.modules import ModuleStore, store
+from aicirt.modules import store
+from aicirt.modules.store import ModuleStore
 from lab.runners import compiled
 from pyaici.bundled import bundled_controllers
 from tests.aicirt.modules.wat import small_module

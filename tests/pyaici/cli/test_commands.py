@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.modules import ModuleStore
+from aicirt.modules.store import ModuleStore
 from lab.system.forked import run_forked
 from pyaici.bundled import bundled_controllers, describe_bundled
 from pyaici.cli import new

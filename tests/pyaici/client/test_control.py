@@ -18,6 +18,7 @@ from aicirt.contract.errors import (
     TimeLimitError,
     UnknownControllerError,
 )
+from lab.system.processes import command_line, family
 from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 
@@ -30,6 +31,16 @@ def runtime(guest_wasm: Path) -> Iterator[Runtime]:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")
         yield runtime
+
+
+def test_the_supervisor_does_not_import_wasmtime(shared_runtime: Runtime) -> None:
+    """It runs no guest, and importing it takes long."""
+    loaded = {
+        command_line(pid).partition(b"aicirt")[2][:12]: "wasmtime" in Path(f"/proc/{pid}/maps").read_text()
+        for pid in family(shared_runtime.daemon_pid)
+    }
+    assert not loaded.pop(b"\0--log-level")
+    assert len(loaded) == 3 and all(loaded.values()), loaded
 
 
 def test_a_slow_call_does_not_block_other_calls(runtime: Runtime) -> None:

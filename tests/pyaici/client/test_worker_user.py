@@ -21,7 +21,7 @@ from wasmtime import wat2wasm
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, CompileLimitError, RuntimeFailure
 from aicirt.contract.messages import StepInput
-from aicirt.modules import CompileLimits, compile_in_child_async
+from aicirt.modules.compile import CompileLimits, compile_in_child_async
 from aicirt.system.processes import User, child_environment
 from lab.system.processes import family, left_behind
 from pyaici.client.control import Daemon
