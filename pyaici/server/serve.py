@@ -218,7 +218,6 @@ def serve(settings: ServerSettings) -> None:
         store = _controllers(control_runtime, settings, is_building)
         app = create_app(settings, model, store, end, tools)
         server = HttpServer(app, settings)
-        app.openapi()  # the description is cached; building it in the first request for it would delay others
         gc.collect()
         gc.freeze()  # a full collection would scan everything imported and loaded, while all threads wait
         print(f"{model.name} is loaded ({time.perf_counter() - start:.1f} s)", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -57,11 +57,15 @@ async def ready(request: Request, response: Response) -> dict[str, Any]:
 
 @router.get("/openapi.json", include_in_schema=False)
 async def description(request: Request) -> Response:
-    """Returns the description of all routes, which anybody may ask for: it is made once."""
+    """Returns the description of all routes, which anybody may ask for: a thread makes it once."""
     state = request.app.state
     if not hasattr(state, "description"):
-        state.description = JSONResponse(request.app.openapi()).body
-    return Response(state.description, media_type="application/json")
+        state.description = asyncio.create_task(asyncio.to_thread(_describe, request.app))
+    return Response(await asyncio.shield(state.description), media_type="application/json")
+
+
+def _describe(app: FastAPI) -> bytes:
+    return bytes(JSONResponse(app.openapi()).body)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

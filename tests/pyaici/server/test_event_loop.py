@@ -37,8 +37,8 @@ SOURCES = [path for path in SERVER.rglob("*.py") if path.parent.name != "scripts
 SLOW = {"encode_chat", "openapi", "generate_latest"}
 #: objects whose `encode` is that of the tokenizer
 TOKENIZERS = {"model", "tokenizer"}
-#: a text of the server's own; made once; made while the server starts
-ALLOWED = {("thinking.py", "limit.forced"), ("operations.py", ""), ("app.py", "")}
+#: a text of the server's own
+ALLOWED = {("thinking.py", "limit.forced")}
 #: what coroutines write as JSON at once: errors, counts, short texts, and one step. A list of all tokens of a
 #: prompt or an answer must go through `in_pieces`
 SMALL_EVENTS = {
