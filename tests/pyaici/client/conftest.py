@@ -12,6 +12,7 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, error_from_wire
 from aicirt.contract.messages import REPLY_ERROR, StepInput
+from aicirt.settings import WorkerSettings
 from lab.system import waiting
 from pyaici.client.arguments import ALL
 from pyaici.client.results import MidResult, StepResult
@@ -31,6 +32,10 @@ VOCABULARY = Vocabulary(
     name="bytes and three words",
     tokenizer=TokenizerBlob("longest"),
 )
+
+
+#: time for warming as usual, which $AICI_LIMITS sets to 0 in tests
+BUDGET = {"warm_budget_ms": WorkerSettings().warm_budget_ms}
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pyaici.client.control import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller
 
-from .conftest import VOCABULARY
+from .conftest import BUDGET, VOCABULARY
 
 #: a guest that copies all tokens to its memory, to a variable and to its log
 LEAKY = """
@@ -94,7 +94,7 @@ def test_shared_memory_and_files_contain_no_prompt_and_no_answer(tmp_path: Path)
     source.write_text(LEAKY)
     wasm = build_controller(source, tmp_path / "leaky.wasm").path
     with (
-        Daemon(workers=1, store=tmp_path / "store") as daemon,
+        Daemon(workers=1, limits=BUDGET, store=tmp_path / "store") as daemon,
         Runtime(daemon.socket_path) as one,
         Runtime(daemon.socket_path) as other,
     ):

@@ -25,7 +25,7 @@ from pyaici.client.runtime import Runtime
 from pyaici.toolchain import build_controller
 from tests.simulation import World
 
-from .conftest import GUESTS, VOCABULARY, thoroughly_real
+from .conftest import BUDGET, GUESTS, VOCABULARY, thoroughly_real
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def running(wasm: Path, workers: int = 1, **limits: float) -> Iterator[Runtime]:
     """Yields a runtime in which the module has the name of its file as a tag."""
-    with Runtime(workers=workers, limits=limits) as runtime:
+    with Runtime(workers=workers, limits={**BUDGET, **limits}) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(wasm).id, wasm.stem)
         yield runtime
@@ -214,7 +214,8 @@ def test_a_template_keeps_its_earlier_stages_when_the_builder_dies(wasm: Path) -
 
 
 def test_a_warming_failure_is_logged_once_and_without_its_message(wasm: Path, tmp_path: Path) -> None:
-    with Daemon(workers=1, store=tmp_path / "store") as daemon, Runtime(daemon.socket_path) as runtime:
+    store = tmp_path / "store"
+    with Daemon(workers=1, limits=BUDGET, store=store) as daemon, Runtime(daemon.socket_path) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(wasm).id
         for number in range(3):

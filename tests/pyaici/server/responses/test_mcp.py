@@ -274,6 +274,8 @@ def test_calls_of_one_answer_are_made_together_up_to_the_limit(serving: Serving)
     check_written_calls(serving)
 
 
+# the loop is the same: calls on this engine are tested in tests/pyaici/engines/batching/test_calls.py
+@pytest.mark.thorough
 def test_tools_on_transformers(tmp_path: Path) -> None:
     model = str(make_tiny_model(tmp_path / "model"))
     with Serving(tmp_path / "log", "--engine", "hf", "--model", model, "--mcp", setting("calc")) as serving:
