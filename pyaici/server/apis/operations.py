@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -58,14 +58,11 @@ async def ready(request: Request, response: Response) -> dict[str, Any]:
 @router.get("/openapi.json", include_in_schema=False)
 async def description(request: Request) -> Response:
     """Returns the description of all routes, which anybody may ask for: a thread makes it once."""
-    state = request.app.state
-    if not hasattr(state, "description"):
-        state.description = asyncio.create_task(asyncio.to_thread(_describe, request.app))
-    return Response(await asyncio.shield(state.description), media_type="application/json")
-
-
-def _describe(app: FastAPI) -> bytes:
-    return bytes(JSONResponse(app.openapi()).body)
+    app = request.app
+    if not hasattr(app.state, "description"):
+        making = asyncio.to_thread(lambda: JSONResponse(app.openapi()).body)
+        app.state.description = asyncio.create_task(making)
+    return Response(await asyncio.shield(app.state.description), media_type="application/json")
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
