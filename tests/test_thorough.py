@@ -17,7 +17,8 @@ def test_marked_tests_run_in_the_long_form_or_if_their_file_is_named(
     assert is_left_out(request.node)
     monkeypatch.setattr(request.config, "args", ["tests/test_thorough.py::test_other"])
     assert not is_left_out(request.node)
-    monkeypatch.setattr(request.config, "args", ["tests/test_durations.py"])
-    assert is_left_out(request.node)
+    for other in ("tests/test_durations.py", "tests/lab/test_thorough.py"):
+        monkeypatch.setattr(request.config, "args", [other])
+        assert is_left_out(request.node)
     monkeypatch.setenv("AICI_THOROUGH", "1")
     assert not is_left_out(request.node)

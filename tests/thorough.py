@@ -21,7 +21,8 @@ def is_left_out(item: pytest.Item) -> bool:
 
 def is_named(item: pytest.Item) -> bool:
     """Tells whether the command line names the test's file."""
-    return item.path.name in {argument.partition("::")[0].rpartition("/")[2] for argument in item.config.args}
+    folder = item.config.invocation_params.dir
+    return item.path in {(folder / argument.partition("::")[0]).resolve() for argument in item.config.args}
 
 
 def cases(short: int, long: int) -> int:
