@@ -21,15 +21,13 @@ from aicirt.system.logs import fields
 from pyaici.engines.engine import Request, Sampling
 from pyaici.server.calls import Calls
 from pyaici.server.http.errors import bad_request, from_aici
-from pyaici.server.http.tracing import end_generation, generation_span, part_of
+from pyaici.server.http.tracing import Generation, part_of, tracing_generation
 from pyaici.server.scheduling.engine_thread import EngineThread
 from pyaici.server.scheduling.queues import FairTurns, Parking, WaitingLimits
 from pyaici.server.scheduling.streams import Backlog
 from pyaici.server.scheduling.threads import Reading
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
-
     from pyaici.server.controller_store import ControllerStore
     from pyaici.server.http.middleware import Metrics
     from pyaici.server.http.users import User
@@ -133,13 +131,14 @@ class Service:
         """
         call = job.controller
         options = {"max_tokens": job.max_tokens, **{name: getattr(job.sampling, name) for name in _TRACED}}
-        with generation_span(self.model.name, None if call is None else call.controller, options) as span:
-            async with self._run(job, span, in_turn) as stream:
+        controller = None if call is None else call.controller
+        with tracing_generation(self.model.name, controller, options) as generation:
+            async with self._run(job, generation, in_turn) as stream:
                 yield stream
 
     @contextlib.asynccontextmanager
-    async def _run(self, job: Job, span: Span, in_turn: bool) -> AsyncIterator[EngineStream]:
-        with part_of(span, "prepare"):
+    async def _run(self, job: Job, generation: Generation, in_turn: bool) -> AsyncIterator[EngineStream]:
+        with part_of(generation.span, "prepare"):
             async with self._start():
                 request = await self._prepare(job)
         wanted = job.calls if job.controller is not None else None
@@ -165,7 +164,7 @@ class Service:
                 raise from_aici(error, job.controller.param if job.controller else None) from None
             except ValueError as error:
                 raise bad_request(str(error)) from None
-            calls.show_in(stream, span)
+            calls.show_in(stream, generation.span)
             stream.on_gap = self.metrics.gap.observe
             stream.on_parked = None if turn is None else turn.step_aside
             controlled = job.controller is not None
@@ -176,7 +175,7 @@ class Service:
                 stream.close()
                 _log_failures(stream)
                 self.metrics.ended(controlled, stream.results, stream.error)
-                end_generation(span, self.model.name, stream.results or ())
+                generation.results = stream.results or ()
 
     @contextlib.asynccontextmanager
     async def _start(self) -> AsyncIterator[None]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import metrics, propagate, trace
@@ -105,43 +106,52 @@ def end_request(span: Span, method: str, route: str, status: int) -> None:
         span.set_status(Status(StatusCode.ERROR))
 
 
+@dataclass
+class Generation:
+    """A generation that is traced."""
+
+    span: Span
+    #: how it ended, without any result if it was cancelled; None if it did not begin
+    results: Sequence[GenerationResult] | None = None
+
+
 @contextmanager
-def generation_span(model: str, controller: str | None, options: dict[str, Any]) -> Iterator[Span]:
-    """Traces a generation. `options`: attributes after `gen_ai.request.`; None is left out."""
-    attributes = {f"gen_ai.request.{name}": value for name, value in options.items() if value is not None}
-    about = _about(model)
-    attributes |= about
-    if controller is not None:
-        attributes["aici.controller"] = controller
-    span = _tracer.start_span(f"text_completion {model}", attributes=attributes)
-    start, failed = time.perf_counter(), {}
-    try:
-        yield span
-    except Exception as error:
-        failed = {"error.type": str(getattr(error, "code", None) or type(error).__name__)}
-        _mark_failed(span, failed["error.type"])
-        raise
-    finally:
-        _DURATION.record(time.perf_counter() - start, {**about, **failed})
-        span.end()
-
-
-def _about(model: str) -> dict[str, str]:
-    """Returns the attributes that spans and metrics of generations have."""
-    return {
+def tracing_generation(model: str, controller: str | None, options: dict[str, Any]) -> Iterator[Generation]:
+    """Traces and measures a generation. `options`: attributes after `gen_ai.request.`; None is left out."""
+    about = {
         "gen_ai.operation.name": "text_completion",
         "gen_ai.provider.name": "aici",
         "gen_ai.request.model": model,
     }
+    wanted = {f"gen_ai.request.{name}": value for name, value in options.items() if value is not None}
+    attributes = wanted | about
+    if controller is not None:
+        attributes["aici.controller"] = controller
+    generation = Generation(_tracer.start_span(f"text_completion {model}", attributes=attributes))
+    start, code = time.perf_counter(), ""
+    try:
+        yield generation
+    except Exception as error:
+        code = str(getattr(error, "code", None) or type(error).__name__)
+        raise
+    finally:
+        for result in generation.results or ():
+            if result.error is not None:
+                code = code or result.error.code
+        failed = {"error.type": code} if code else {}
+        _DURATION.record(time.perf_counter() - start, {**about, **failed})
+        if generation.results is not None:
+            _write_results(generation.span, about, generation.results)
+        if code:
+            _mark_failed(generation.span, code)
+        generation.span.end()
 
 
-def end_generation(span: Span, model: str, results: Sequence[GenerationResult]) -> None:
-    """Writes how a generation ended; there are no results if it was cancelled."""
+def _write_results(span: Span, about: dict[str, str], results: Sequence[GenerationResult]) -> None:
     if not results:
         span.set_attribute("gen_ai.response.finish_reasons", ["cancelled"])
         return
     span.set_attribute("gen_ai.response.finish_reasons", [result.finish_reason.value for result in results])
-    about = _about(model)
     written = sum(one.sampled + one.forced for one in results)
     for kind, tokens in (("input", results[0].prompt_tokens), ("output", written)):
         span.set_attribute(f"gen_ai.usage.{kind}_tokens", tokens)
@@ -150,9 +160,6 @@ def end_generation(span: Span, model: str, results: Sequence[GenerationResult]) 
     if first == first:
         span.set_attribute("aici.first_token_seconds", first)
         _FIRST.record(first, about)
-    for result in results:
-        if result.error is not None:
-            _mark_failed(span, result.error.code)
 
 
 @contextmanager

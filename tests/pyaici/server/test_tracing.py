@@ -223,7 +223,9 @@ def test_generations_are_measured(server: Serving, receiver: Receiver) -> None:
     with server.client() as client:
         body = {"controller": "regex", "controller_arg": "[0-9", "prompt": "x"}
         assert client.post("/v1/run", json=body).status_code == 400
+        failing = {"language": "python", "source": "async def main():\n    raise ValueError('x')"}
+        assert client.post("/v1/run", json={"script": failing, "prompt": "x"}).status_code == 200
     tokens()
     durations = receiver.points["gen_ai.server.request.duration"]
-    assert "argument" in [attributes(one).get("error.type") for one in durations]
+    assert {"argument", "failed"} <= {attributes(one).get("error.type") for one in durations}
     assert "http.server.request.duration" in receiver.points
