@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -19,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from aicirt.sandbox import die_with
+from aicirt.system.processes import Child
 from pyaici.tools.settings import MAX_MESSAGE_BYTES
 
 #: errors of a message that was too long, and of an invalid one
@@ -51,22 +53,28 @@ class Program:
         self._tasks: list[asyncio.Task[None]] = []
         #: answers to requests of the server that are to be written
         self._owed = 0
-        self._process: asyncio.subprocess.Process | None = None
+        #: not asyncio's, which waits for it at once: then its number may be another group's when we signal it
+        self._process: subprocess.Popen[bytes] | None = None
+        #: set when the process has ended, with this exit status; only `_end_process` waits for it
+        self._gone, self._status = asyncio.Event(), 0
+        self._pipes: list[asyncio.WriteTransport | asyncio.ReadTransport] = []
 
     async def __aenter__(self) -> tuple[Any, Any]:
         """Starts the program. Raises OSError."""
-        pipe = asyncio.subprocess.PIPE
-        self._process = process = await asyncio.create_subprocess_exec(
-            *self._command,
+        pipe = subprocess.PIPE
+        self._process = process = subprocess.Popen(
+            self._command,
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
             env=self._environment,
             start_new_session=True,  # so that what it starts ends with it
-            preexec_fn=partial(die_with, os.getpid()),
+            preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509  # two system calls, as with asyncio
         )
         to_us, self._incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         self._outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
+        self._child = Child(process.pid)
+        asyncio.get_running_loop().add_reader(self._child.pidfd.fd, self._note_end)
         works = (self._read_messages(process, to_us), self._write(process, from_us), self._listen(process))
         self._tasks = [asyncio.create_task(work) for work in works]
         for task in self._tasks:
@@ -85,24 +93,46 @@ class Program:
             raise
 
     async def _end_process(self) -> None:
-        process = self._process
-        assert process is not None and process.stdin is not None
-        self._tasks[1].cancel()
-        process.stdin.close()
+        process, child = self._process, self._child
+        assert process is not None
+        self._tasks[1].cancel()  # and so close its input
         for number in (None, signal.SIGTERM, signal.SIGKILL):
             if number is not None:
                 _signal_group(process.pid, number)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_END_SECONDS):
-                    await process.wait()
-                    break
+            if await self._has_ended():
+                break
         _signal_group(process.pid, signal.SIGKILL)  # what it has left behind
+        await self._gone.wait()
+        process.returncode = child.wait()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        process._transport.close()  # type: ignore[attr-defined]  # else a pipe that another process holds stays open
+        for pipe in self._pipes:  # else one that another process holds stays open
+            pipe.close()
+            if isinstance(pipe, asyncio.WriteTransport) and pipe.get_write_buffer_size():
+                pipe.abort()
         self._incoming.close()
         self._outgoing.close()
+
+    def _note_end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._child.pidfd.fd)
+        end = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT)
+        assert end is not None
+        self._status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+        self._gone.set()
+
+    async def _has_ended(self) -> bool:
+        """Waits a moment for the end of the process; returns whether it has come."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await self._gone.wait()
+        return self._gone.is_set()
+
+    async def _reader(self, pipe: Any) -> asyncio.StreamReader:
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        self._pipes += (await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe))[:1]
+        return reader
 
     def _stop(self, problem: str) -> None:
         self.problem = self.problem or problem
@@ -113,11 +143,10 @@ class Program:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._stop(f"talking to it has failed ({type(error).__name__})")
 
-    async def _read_messages(self, process: asyncio.subprocess.Process, to_us: Any) -> None:
-        assert process.stdout is not None
-        noise = 0
+    async def _read_messages(self, process: subprocess.Popen[bytes], to_us: Any) -> None:
+        output, noise = await self._reader(process.stdout), 0
         async with to_us:
-            async for line, whole in _lines(process.stdout):
+            async for line, whole in _lines(output):
                 message = _message(line) if whole else _failure(line, TOO_LONG)
                 if message is not None:
                     self._owed += isinstance(message, types.JSONRPCRequest)
@@ -133,30 +162,32 @@ class Program:
                     if noise > _MAX_NOISE:
                         self._stop("it writes to its standard output what is no message of MCP")
                         return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_END_SECONDS):
-                await process.wait()
+        ended = await self._has_ended()
         self._stop(
-            "it has closed its standard output"
-            if process.returncode is None
-            else f"it has ended (exit status {process.returncode})"
+            f"it has ended (exit status {self._status})" if ended else "it has closed its standard output"
         )
 
-    async def _write(self, process: asyncio.subprocess.Process, from_us: Any) -> None:
+    async def _write(self, process: subprocess.Popen[bytes], from_us: Any) -> None:
         assert process.stdin is not None
+        loop = asyncio.get_running_loop()
+        protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())  # it says when to wait
+        transport, _ = await loop.connect_write_pipe(lambda: protocol, process.stdin)
+        self._pipes.append(transport)
+        writer = asyncio.StreamWriter(transport, protocol, None, loop)
         async with from_us:
-            async for sent in from_us:
-                text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
-                process.stdin.write(text.encode() + b"\n")
-                try:
-                    await process.stdin.drain()
-                except OSError:
-                    return  # it has ended, which its output tells
-                self._owed -= isinstance(sent.message, types.JSONRPCResponse | types.JSONRPCError)
+            with contextlib.closing(transport):
+                async for sent in from_us:
+                    text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    writer.write(text.encode() + b"\n")
+                    try:
+                        await writer.drain()
+                    except OSError:
+                        return  # it has ended, which its output tells
+                    self._owed -= isinstance(sent.message, types.JSONRPCResponse | types.JSONRPCError)
 
-    async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stderr is not None
-        while part := await process.stderr.read(1 << 16):
+    async def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        errors = await self._reader(process.stderr)
+        while part := await errors.read(1 << 16):
             self.complaint = (self.complaint + part)[-_MAX_COMPLAINT:]
 
 

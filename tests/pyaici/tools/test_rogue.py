@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lab.system.waiting import wait_until
 from pyaici.client.calls import CallError, plain
 from pyaici.tools.results import mismatch
 from pyaici.tools.servers import _written
+from pyaici.tools.transport import Program
 from tests.pyaici.tools.rogue import DOUBLING, OBJECT, OTHER_DRAFT, SCHEMAS
 from tests.pyaici.tools.support import Caller, server
 
@@ -60,6 +65,33 @@ async def main():
 def test_a_server_that_asks_without_end_is_ended(rogue: Caller) -> None:
     (asked,) = rogue(("rogue.asks", {}))
     assert asked["code"] == "mcp"
+
+
+def test_signals_go_to_a_group_only_while_its_number_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a process has been waited for, its number may be that of another group."""
+    left = tmp_path / "left"
+    shell = ["/bin/sh", "-c", f"sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >{left}; exit 3"]
+    program = Program(shell, os.environ)
+    signals = []
+
+    def killpg(pid: int, number: int, send: Any = os.killpg) -> None:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # raises if it has been waited for
+        signals.append(number)
+        send(pid, number)
+
+    monkeypatch.setattr(os, "killpg", killpg)
+
+    async def main() -> None:
+        async with program:
+            await program.ended.wait()
+
+    asyncio.run(main())
+    assert program.problem == "it has ended (exit status 3)"
+    assert signals == [signal.SIGKILL]
+    stat = Path("/proc", left.read_text().strip(), "stat")
+    wait_until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
 def test_checks_have_an_end() -> None:
