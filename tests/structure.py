@@ -171,7 +171,7 @@ MATRIX = {
         "aicirt.contract aicirt.settings pyaici.bundled pyaici.client pyaici.scripting "
         "pyaici.server.controller_store pyaici.server.http pyaici.server.settings pyaici.server.shared_store"
     ),
-    "pyaici.server.shared_store": "aicirt.contract",
+    "pyaici.server.shared_store": "aicirt.contract aicirt.settings aicirt.system",
     "pyaici.testing": (
         "aicirt.contract aicirt.settings aicirt.system aicirt.vocab pyaici.bundled pyaici.client "
         "pyaici.engines pyaici.engines.batching pyaici.recording pyaici.scripting pyaici.tokens"

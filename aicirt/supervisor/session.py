@@ -268,11 +268,12 @@ class ClientSession:
         caller.owner, caller.pid = owner_of(args), int(args["pid"])
         self._only_answers = self._only_answers or args.get("role") == "answers"
         _log.info("client %d (pid %d) has connected", caller.number, caller.pid, extra=caller.about())
+        limits = self._services.config.daemon
         return {
             "pid": os.getpid(),
             "protocol": PROTOCOL_VERSION,
             "workers": len(self._services.pool.workers),
-            "answer_bytes": self._services.config.daemon.answer_bytes,
+            **{name: getattr(limits, name) for name in ("answer_bytes", "owner_tags", "owner_upload_bytes")},
         }
 
     async def _vocabulary(self, args: dict[str, Any]) -> dict[str, Any] | None:

@@ -201,6 +201,11 @@ class Runtime(Closing):
         """The process id of aicirt's supervisor."""
         return int(self._control.hello["pid"])
 
+    @property
+    def owner_limits(self) -> Mapping[str, int]:
+        """The limits of an owner's uploads and tags (`owner_upload_bytes`, `owner_tags`), by name."""
+        return dict(self._control.hello)
+
     def is_connected(self) -> bool:
         """Returns whether aicirt is connected, as far as can be known without a call."""
         return not self._closed and self._control.is_open()

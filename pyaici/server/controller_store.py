@@ -147,9 +147,13 @@ class ControllerStore:
 
         return await self._once(key, fetch)
 
+    def _claimant(self, user: User) -> str:
+        """Returns the owner at aicirt of what a user uploads."""
+        return user.name
+
     async def upload(self, wasm: bytes, user: User) -> ControllerInfo:
         """Stores and compiles a module. Raises ModuleError with all reasons."""
-        return await self._ask(user, partial(self._runtime.upload, wasm, owner=user.name))
+        return await self._ask(user, partial(self._runtime.upload, wasm, owner=self._claimant(user)))
 
     async def upload_script(self, script: Script, user: User) -> ControllerInfo:
         """Stores a script.
@@ -162,8 +166,8 @@ class ControllerStore:
         except ControllerError as error:
             if is_syntax_error(error.message):
                 raise
-        upload = partial(self._runtime.upload_script, script.stored(interpreter), owner=user.name)
-        return await self._ask(user, upload)
+        stored, owner = script.stored(interpreter), self._claimant(user)
+        return await self._ask(user, partial(self._runtime.upload_script, stored, owner=owner))
 
     async def list(self, user: User, after: str, limit: int) -> tuple[list[ControllerInfo], bool]:
         """Returns at most `limit` controllers with ids after `after`, by id, and whether there are more.
@@ -242,7 +246,10 @@ class ControllerStore:
         """
         if (task := self._fetching.get(key)) is None:
             task = self._fetching[key] = asyncio.create_task(work())
-            task.add_done_callback(lambda _: self._fetching.pop(key))
+            # asks for the error, since perhaps nobody waits any longer
+            task.add_done_callback(
+                lambda task: (self._fetching.pop(key), task.cancelled() or task.exception())
+            )
         result: Result = await asyncio.shield(task)
         return result
 

@@ -1,18 +1,20 @@
 """Controllers and tags that the replicas of a server share, in a folder or in an object store.
 
-Objects are written once and never changed. Under `controllers/ID` are
+Under `controllers/ID` are
 
 - `module.wasm` or `script.json`: the content, of which ID is the SHA-256,
-- `info.json`: its description, as the replica that checked it wrote it,
+- `info.json`: its description, as the replica that has checked it last wrote it,
 - `owners/USER` and `tags/TAG`: who has uploaded it, and tags that it may have.
 
-`tags/TAG/NUMBER` is what the tag has named since its change NUMBER, and `users/USER/TAG` a tag that the user
-may have. A change of a tag creates the next number, which fails if another replica has created it meanwhile.
-So of two changes at once, one follows the other, and none is lost. Tags that are only possible are looked up.
+`tags/TAG/NUMBER` is what the tag has named since its change NUMBER. Under `users/USER` are `tags/TAG`, tags
+that the user may have, and `uploads/ID.SIZE`. A change of a tag creates the next number, which fails if
+another replica has created it meanwhile. So of two changes at once, one follows the other, and none is lost.
+Tags that are only possible are looked up.
 
-The package obstore (extra `shared`) speaks to S3, GCS, Azure and folders, NFS included: it creates files
-there by links, without locks. A program that can write to the store decides what users find by their tags,
-but not what an id means: content is compared with it, and checked and compiled here like an upload.
+The package obstore (extra `shared`) speaks to S3, GCS and Azure. A program that can write to the store
+decides what users find by their tags, but not what an id means: content is compared with it, and checked and
+compiled here like an upload. Nor does it have the server read, write or remove anything else: in a folder,
+nothing is reached through links, and only regular files are opened.
 """
 
 from __future__ import annotations
@@ -20,11 +22,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import stat
+import uuid
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import groupby, islice, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,11 +44,24 @@ from aicirt.contract.errors import (
     RuntimeFailure,
     UnknownControllerError,
 )
-from aicirt.contract.modules import TAG_NAME, ControllerInfo, StoredScript, is_module_id, resolve_name
+from aicirt.contract.modules import (
+    DESCRIBED_NAMES,
+    TAG_NAME,
+    ControllerInfo,
+    StoredScript,
+    is_module_id,
+    resolve_name,
+)
+from aicirt.settings import MIN_UPLOAD
+from aicirt.system.files import Descriptor, read_regular, write_whole
 
 _KINDS = MODULE, SCRIPT = "module.wasm", "script.json"
-#: maximum bytes of a tag's record, and of a description
-_MAX_RECORD, _MAX_INFO = 1024, 1 << 20
+#: maximum bytes of a tag's record, and of a description, which has at most 128 names
+_MAX_RECORD, _MAX_INFO = 1024, 1 << 16
+#: objects of a controller, tag or user, and the number of a tag's change, beyond which it counts as damaged
+_MAX_OBJECTS, _MAX_NUMBER = 16_384, 10**15
+#: number of a tag's change, and ID.SIZE of an upload
+_NUMBER, _UPLOAD = re.compile("[0-9]{10,16}"), re.compile(r"([0-9a-f]{64})\.([0-9]{1,12})")
 #: records, descriptions and meanings of names that are remembered
 _REMEMBERED = 4096
 #: attempts to change a tag while others change it
@@ -89,45 +108,60 @@ class SharedStore:
         The environment has credentials and the like (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, ...). Raises
         AiciError without the package, SharedStoreError if the store cannot be listed.
         """
-        try:
-            import obstore
-            from obstore.exceptions import AlreadyExistsError, BaseError
-            from obstore.store import LocalStore, from_url
-        except ModuleNotFoundError as error:
-            raise AiciError(
-                f"--shared-store needs the package {error.name}: pip install 'pyaici[shared]'"
-            ) from None
-        self._obstore: Any = obstore
-        self._exists, self._failures = AlreadyExistsError, (BaseError, OSError)
         self._max_bytes = max_bytes
         self._tags: OrderedDict[tuple[str, int], Tag] = OrderedDict()
         self._infos: OrderedDict[str, ControllerInfo] = OrderedDict()
+        self._failures: tuple[type[Exception], ...] = (OSError,)
+        is_bucket = "://" in url and not url.startswith("file://")
+        if is_bucket:
+            try:
+                from obstore.exceptions import BaseError
+            except ModuleNotFoundError as error:
+                raise AiciError(
+                    f"--shared-store needs the package {error.name}: pip install 'pyaici[shared]'"
+                ) from None
+            self._failures = (BaseError, OSError)
         with self._asking(f"the shared store {url} cannot be opened"):
-            if "://" in url and not url.startswith("file://"):
-                # options here replace what the environment says of HTTP without TLS
-                plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
-                client: Any = {"timeout": f"{_SECONDS} s", "allow_http": plain}
-                retries: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=_SECONDS)}
-                self._store: Any = from_url(url, client_options=client, retry_config=retries)
-            else:
-                self._store = LocalStore(Path(url.removeprefix("file://")).absolute(), mkdir=True)
-            self._obstore.list_with_delimiter(self._store, "tags")
+            self._store = _Bucket(url) if is_bucket else _Folder(Path(url.removeprefix("file://")))
+            next(self._store.listed("tags/"), None)
 
     # -- controllers -------------------------------------------------------------------------
 
-    def put(self, info: ControllerInfo, content: bytes, owner: str = "") -> None:
-        """Keeps a controller that was accepted here, for a user if there is one; the owner comes last."""
-        folder = f"controllers/{info.id}"
-        kind = SCRIPT if info.script else MODULE
-        self._create(f"{folder}/{kind}", content)
-        plain = {**info.to_wire(), "tags": [], "owners": []}
-        self._create(f"{folder}/info.json", json.dumps(plain).encode())
+    def put(self, info: ControllerInfo, content: bytes, owner: str = "", limit: int = 0) -> None:
+        """Keeps a controller that was accepted here, for a user if there is one. Heals what is damaged.
+
+        `limit`: of the bytes of all that the user has uploaded. Raises OwnerLimitError.
+        """
         if owner:
+            self._count_upload(info.id, len(content), owner, limit)
+        folder = f"controllers/{info.id}"
+        path = f"{folder}/{SCRIPT if info.script else MODULE}"
+        if not self._create(path, content) and self._object(path, self._max_bytes) != content:
+            self._create(path, content, replace=True)
+        plain = {**info.to_wire(), "tags": [], "owners": [], "created": 0.0}
+        self._create(f"{folder}/info.json", json.dumps(plain).encode(), replace=True)
+        if owner:  # last: what nobody owns is not whole
             self._create(f"{folder}/owners/{owner}", b"")
+
+    def _count_upload(self, id: str, size: int, owner: str, limit: int) -> None:
+        """Counts before it asks, so that of two uploads at once at most one too many is refused."""
+        counted = f"users/{owner}/uploads/{id}.{size}"
+        if not self._create(counted, b""):
+            return
+        found = [_UPLOAD.fullmatch(name) for name in self._names(f"users/{owner}/uploads/")]
+        total = sum(max(MIN_UPLOAD, int(one[2])) for one in found if one)
+        if total > limit:
+            self._delete(counted)
+            raise OwnerLimitError(
+                f"with this one, user {owner!r} has uploaded controllers that count {total} bytes; the limit "
+                f"is {limit} (owner_upload_bytes): remove some first",
+                limit=limit,
+            )
 
     def entry(self, id: str) -> Entry:
         """Returns what is known of a controller. Raises UnknownControllerError."""
-        found = next(iter(self._entries(f"controllers/{id}/")), None)
+        objects = self._objects(f"controllers/{id}/") if is_module_id(id) else []
+        found = next(_entries(iter(objects)), None)
         if found is None or not found.kind:
             raise UnknownControllerError(f"no controller {id!r}", name=id)
         return found
@@ -142,39 +176,45 @@ class SharedStore:
         return data if entry.kind == MODULE else StoredScript.unpack(data)
 
     def describe(self, entry: Entry) -> ControllerInfo:
-        """Returns the description of a controller, with its owners, its time and its present tags."""
+        """Returns the description of a controller, with its time, and its first owners and present tags."""
         info = self._infos.get(entry.id)
         if info is None:
             data = self._object(f"controllers/{entry.id}/info.json", _MAX_INFO)
             try:
                 info = ControllerInfo.from_wire(json.loads(data or b""))
-                if info.id != entry.id:
-                    raise ValueError("another controller's")
+                if info.id != entry.id or not _is_whole(info):
+                    raise ValueError("no description of this controller")
             except (ProtocolError, *MALFORMED):
                 raise SharedStoreError(
                     f"the description of {entry.id} is damaged in the shared store: upload it again"
                 ) from None
             remember(self._infos, entry.id, info)
-        tags = sorted(tag for tag in entry.tags if self.tagged(tag) == entry.id)
-        return ControllerInfo(
-            **{**info.to_wire(), "owners": sorted(entry.owners), "tags": tags, "created": entry.created}
-        )
+        tags = [tag for tag in sorted(entry.tags)[:DESCRIBED_NAMES] if self.tagged(tag) == entry.id]
+        owners = sorted(entry.owners)[:DESCRIBED_NAMES]
+        return ControllerInfo(**{**info.to_wire(), "owners": owners, "tags": tags, "created": entry.created})
 
     def page(self, after: str, limit: int, owner: str | None) -> list[ControllerInfo]:
         """Returns at most `limit` controllers with ids after `after`, by id.
 
         `owner`: only those that this user has uploaded, or that have a tag.
         """
-        offset = f"controllers/{after}0" if after else None  # "0" follows "/"
         found: list[ControllerInfo] = []
-        for entry in self._entries("controllers/", offset):
+        for entry in self._controllers(f"{after}0" if after else ""):  # "0" follows "/"
             if entry.kind and (owner is None or owner in entry.owners or entry.tags):
-                info = self.describe(entry)
-                if owner is None or owner in info.owners or info.tags:
+                try:
+                    info = self.describe(entry)
+                except SharedStoreError:
+                    continue  # one that is damaged must not hide all others
+                if owner is None or owner in entry.owners or info.tags:
                     found.append(info)
             if len(found) == limit:
                 break
         return found
+
+    def _controllers(self, after: str) -> Iterator[Entry]:
+        """Yields controllers whose ids follow a text, by id."""
+        with self._asking("controllers cannot be listed"):
+            yield from _entries(self._store.listed("controllers/", f"controllers/{after}" if after else ""))
 
     def remove(self, id: str, owner: str, *, force: bool = False) -> bool:
         """Removes a user from a controller's owners, and the controller if it has no owner and no tag left.
@@ -190,20 +230,33 @@ class SharedStore:
             own = [tag for tag in tags if (found := self._newest(tag)) and found.owner == owner]
             if own:
                 raise ModuleError(f"{id} still has the tags {', '.join(own)}: remove them first")
-            self._delete(f"controllers/{id}/owners/{owner}")
+            self._disown(id, owner)
             if len(entry.owners) > 1 or tags:
                 return False
         for tag in tags:
             self.untag(tag, owner, force=True)
+        for one in entry.owners:
+            self._disown(id, one)
         for path, _ in self._objects(f"controllers/{id}/"):
             self._delete(path)
         return True
+
+    def _disown(self, id: str, owner: str) -> None:
+        self._delete(f"controllers/{id}/owners/{owner}")
+        for name in self._names(f"users/{owner}/uploads/"):
+            if name.startswith(id):
+                self._delete(f"users/{owner}/uploads/{name}")
 
     # -- tags --------------------------------------------------------------------------------
 
     def resolve(self, name: str) -> Entry:
         """Returns the controller of an id, the beginning of one, or a tag. Raises UnknownControllerError."""
-        return self.entry(resolve_name(name, self._ids, self.tagged))
+
+        def ids() -> Iterator[str]:
+            beginning = takewhile(lambda entry: entry.id.startswith(name), self._controllers(name))
+            return (entry.id for entry in islice(beginning, _ATTEMPTS))
+
+        return self.entry(resolve_name(name, ids, self.tagged))
 
     def tagged(self, name: str) -> str | None:
         """Returns the id of the controller with a tag; None if there is no such tag."""
@@ -211,22 +264,26 @@ class SharedStore:
             return None
         return found.module or None
 
-    def tag(self, name: str, id: str, owner: str, limit: int) -> None:
-        """Gives a controller a tag. The name has been checked. `limit`: of a user's tags.
+    def tag(self, name: str, module: str, owner: str, limit: int) -> None:
+        """Gives a controller a tag. The tag's name has been checked. `limit`: of a user's tags.
 
-        Raises UnknownControllerError, NotOwnerError and OwnerLimitError.
+        `module`: what `resolve` takes. Raises UnknownControllerError, NotOwnerError and OwnerLimitError.
         """
-        self.entry(id)
-        held = {path.rpartition("/")[2] for path, _ in self._objects(f"users/{owner}/")} - {name}
+        id = self.resolve(module).id
+        held = set(self._names(f"users/{owner}/tags/")) - {name}
         if len(held) >= limit:
             raise OwnerLimitError(
                 f"user {owner!r} has {len(held)} tags; the limit is {limit} (owner_tags): remove some",
                 limit=limit,
             )
-        # what the tag is found by comes first: without a record it means nothing
-        self._create(f"controllers/{id}/tags/{name}", b"")
-        self._create(f"users/{owner}/{name}", b"")
+        _check_holder(name, self._newest(name), owner)
+        # what the tag is found by comes first: without a record it means nothing. And again afterwards, since
+        # another replica may have removed it with what the tag was before
+        for path in (links := _links(name, Tag(0, id, owner))):
+            self._create(path, b"")
         self._change(name, id, owner, force=False)
+        for path in links:
+            self._create(path, b"")
 
     def untag(self, name: str, owner: str, *, force: bool = False) -> None:
         """Removes a tag; with `force`, of any user. Raises UnknownControllerError, NotOwnerError."""
@@ -234,103 +291,82 @@ class SharedStore:
         if before is None or not before.module:
             raise UnknownControllerError(f"no tag {name!r}")
         self._change(name, "", owner, force=force)
-        self._delete(f"controllers/{before.module}/tags/{name}")
 
     def _change(self, name: str, module: str, owner: str, *, force: bool) -> None:
         for _ in range(_ATTEMPTS):
-            before = self._newest(name)
-            number, held = (0, "") if before is None else (before.number, before.module and before.owner)
-            if held not in ("", owner) and not force:
-                raise NotOwnerError(f"tag {name!r} belongs to {held!r}")
+            before = self._newest(name) or Tag(0, "", "")
+            if not force:
+                _check_holder(name, before, owner)
             record = json.dumps({"module": module, "owner": owner}).encode()
-            if not self._create(f"tags/{name}/{number + 1:010}", record):
+            if not self._create(_version(name, before.number + 1), record):
                 continue  # another replica was first
-            if held and (not module or held != owner):
-                self._delete(f"users/{held}/{name}")
-            for old, _ in self._objects(f"tags/{name}/"):
-                if int(old.rpartition("/")[2]) <= number + 1 - _KEPT:
-                    self._delete(old)
+            for path in (old := _links(name, before) - _links(name, Tag(0, module, owner))):
+                self._delete(path)
+            if old and (now := self._newest(name)):
+                for path in old & _links(name, now):  # another replica has changed it back
+                    self._create(path, b"")
+            for number in self._versions(name):
+                if number <= before.number + 1 - _KEPT:
+                    self._delete(_version(name, number))
             return
         raise SharedStoreError(f"the tag {name!r} is changed by others all the time: try again later")
 
     def _newest(self, name: str) -> Tag | None:
         for _ in range(_ATTEMPTS):
-            numbers = [path.rpartition("/")[2] for path, _ in self._objects(f"tags/{name}/")]
-            number = max((int(number) for number in numbers if number.isdecimal()), default=0)
-            if not number:
+            if not (number := max(self._versions(name), default=0)):
                 return None
             if (known := self._tags.get((name, number))) is not None:
                 return known
-            if (data := self._object(f"tags/{name}/{number:010}", _MAX_RECORD)) is None:
+            damaged = SharedStoreError(f"the tag {name!r} is damaged in the shared store")
+            if number > _MAX_NUMBER:
+                raise damaged
+            if (data := self._object(_version(name, number), _MAX_RECORD)) is None:
                 continue  # it has been replaced twice meanwhile
             try:
                 record = json.loads(data)
                 found = Tag(number, record["module"], record["owner"])
-                if not isinstance(found.owner, str) or (
-                    found.module != "" and not is_module_id(found.module)
-                ):
+                if "/" in found.owner or not (found.module == "" or is_module_id(found.module)):
                     raise ValueError("no record of a tag")
             except MALFORMED:
-                raise SharedStoreError(f"the tag {name!r} is damaged in the shared store") from None
+                raise damaged from None
             remember(self._tags, (name, number), found)
             return found
         raise SharedStoreError(f"the tag {name!r} is changed by others all the time: try again later")
 
+    def _versions(self, name: str) -> list[int]:
+        """Returns the numbers of a tag's changes that are still there."""
+        names = filter(_NUMBER.fullmatch, self._names(f"tags/{name}/"))
+        return [int(number) for number in names if f"{int(number):010}" == number]
+
     # -- objects -----------------------------------------------------------------------------
 
-    def _ids(self) -> list[str]:
-        with self._asking("controllers cannot be listed"):
-            prefixes = self._obstore.list_with_delimiter(self._store, "controllers")["common_prefixes"]
-        return sorted(filter(is_module_id, (path.rpartition("/")[2] for path in prefixes)))
+    def _objects(self, folder: str) -> list[tuple[str, float]]:
+        """Returns path and time of all objects under a folder, by path."""
+        with self._asking(f"{folder} cannot be listed"):
+            found = [*islice(self._store.listed(folder), _MAX_OBJECTS + 1)]
+        if len(found) > _MAX_OBJECTS:
+            raise SharedStoreError(f"{folder} has more than {_MAX_OBJECTS} objects in the shared store")
+        return found
 
-    def _entries(self, prefix: str, offset: str | None = None) -> list[Entry]:
-        found: dict[str, Entry] = {}
-        for path, time in self._objects(prefix, offset):
-            _, id, part, *rest = path.split("/")
-            if not is_module_id(id):
-                continue
-            entry = found.setdefault(id, Entry(id))
-            if part in _KINDS and not rest:
-                entry.kind, entry.created = part, time
-            elif part in ("owners", "tags") and rest:
-                getattr(entry, part).append(rest[0])
-        return sorted(found.values(), key=lambda entry: entry.id)
-
-    def _objects(self, prefix: str, offset: str | None = None) -> list[tuple[str, float]]:
-        """Returns path and time of all objects under a prefix, which ends at a folder."""
-        with self._asking(f"{prefix} cannot be listed"):
-            return [
-                (str(one["path"]), one["last_modified"].timestamp())
-                for some in self._obstore.list(self._store, prefix, offset=offset)
-                for one in some
-            ]
+    def _names(self, folder: str) -> list[str]:
+        return [path.removeprefix(folder) for path, _ in self._objects(folder)]
 
     def _object(self, path: str, most: int) -> bytes | None:
         """Returns an object; None if there is none."""
         with self._asking(f"{path} cannot be read"):
-            try:
-                found = self._obstore.get(self._store, path)
-            except FileNotFoundError:
-                return None
-            if found.meta["size"] > most:
-                raise SharedStoreError(f"{path} has more than {most} bytes in the shared store")
-            return bytes(found.bytes())
+            data = self._store.read_object(path, most + 1)
+        if data is not None and len(data) > most:
+            raise SharedStoreError(f"{path} has more than {most} bytes in the shared store")
+        return data
 
-    def _create(self, path: str, data: bytes) -> bool:
-        """Writes an object as a whole; returns False if there is one already."""
+    def _create(self, path: str, data: bytes, *, replace: bool = False) -> bool:
+        """Writes an object as a whole; without `replace`, returns False if there is one already."""
         with self._asking(f"{path} cannot be written"):
-            try:
-                self._obstore.put(self._store, path, data, mode="create")
-            except self._exists:
-                return False
-            return True
+            return self._store.write_object(path, data, replace=replace)
 
     def _delete(self, path: str) -> None:
-        with self._asking(f"{path} cannot be removed"):
-            try:
-                self._obstore.delete(self._store, path)
-            except FileNotFoundError:
-                pass
+        with self._asking(f"{path} cannot be removed"), suppress(FileNotFoundError):
+            self._store.erase(path)
 
     @contextmanager
     def _asking(self, problem: str) -> Iterator[None]:
@@ -339,6 +375,178 @@ class SharedStore:
         except self._failures as error:
             # the first line: what follows repeats it as the library has it
             raise SharedStoreError(f"{problem}: {str(error).partition(chr(10))[0]}") from error
+
+
+class _Bucket:
+    """Objects in an object store."""
+
+    def __init__(self, url: str) -> None:
+        import obstore
+        from obstore.store import from_url
+
+        self._obstore: Any = obstore
+        # options here replace what the environment says of HTTP without TLS
+        plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+        client: Any = {"timeout": f"{_SECONDS} s", "allow_http": plain}
+        retries: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=_SECONDS)}
+        self._store: Any = from_url(url, client_options=client, retry_config=retries)
+
+    def listed(self, folder: str, after: str = "") -> Iterator[tuple[str, float]]:
+        """Yields path and time of the objects in a folder that follow a text, by path."""
+        for some in self._obstore.list(self._store, folder, offset=after or None):
+            for one in some:
+                yield str(one["path"]), one["last_modified"].timestamp()
+
+    def read_object(self, path: str, most: int) -> bytes | None:
+        """Returns the first `most` bytes of an object; None if there is none."""
+        try:
+            found = self._obstore.get(self._store, path)
+        except FileNotFoundError:
+            return None
+        data = bytearray()
+        for part in found.stream(min_chunk_size=1 << 16):  # a store may send more than it has announced
+            data += part
+            if len(data) >= most:
+                break
+        return bytes(data[:most])
+
+    def write_object(self, path: str, data: bytes, *, replace: bool) -> bool:
+        """Writes an object; without `replace`, returns False if there is one."""
+        from obstore.exceptions import AlreadyExistsError
+
+        try:
+            self._obstore.put(self._store, path, data, mode="overwrite" if replace else "create")
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def erase(self, path: str) -> None:
+        """Removes an object."""
+        self._obstore.delete(self._store, path)
+
+
+class _Folder:
+    """Objects as files. Folders are opened one after the other, and none of them may be a link."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self._root = Descriptor(os.open(path, _OPEN_FOLDER))
+
+    @contextmanager
+    def _opened(self, folders: list[str], *, make: bool = False) -> Iterator[Path]:
+        """Opens a folder, for the time of the block. Raises FileNotFoundError."""
+        fd = os.dup(self._root.fd)
+        try:
+            for name in folders:
+                if name in ("", ".", ".."):
+                    raise FileNotFoundError(name)
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=fd)
+                inner = os.open(name, _OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+                os.close(fd)
+                fd = inner
+            yield Path(f"/proc/self/fd/{fd}")
+        finally:
+            os.close(fd)
+
+    def listed(self, path: str, after: str = "") -> Iterator[tuple[str, float]]:
+        """Leaves out links, devices, and names that no object has."""
+        path = path.rstrip("/")
+        try:
+            with self._opened(path.split("/")) as folder:
+                found = sorted((one.name, one.lstat()) for one in folder.iterdir())
+        except FileNotFoundError:  # there is none, or another replica has just removed something
+            return
+        for name, about in found:
+            inner = f"{path}/{name}"
+            if name.startswith(".") or not name.isprintable():
+                continue
+            if stat.S_ISDIR(about.st_mode) and f"{inner}0" > after:
+                yield from self.listed(inner, after)
+            elif stat.S_ISREG(about.st_mode) and inner > after:
+                yield inner, about.st_mtime
+
+    def read_object(self, path: str, most: int) -> bytes | None:
+        *folders, name = path.split("/")
+        try:
+            with self._opened(folders) as folder:
+                return read_regular(folder / name, most)
+        except FileNotFoundError:
+            return None
+
+    def write_object(self, path: str, data: bytes, *, replace: bool) -> bool:
+        *folders, name = path.split("/")
+        for _ in range(_ATTEMPTS):  # its folder may be removed meanwhile
+            with suppress(FileNotFoundError), self._opened(folders, make=True) as folder:
+                if replace:
+                    write_whole(folder / name, data, 0o644)
+                    return True
+                new = folder / f".{uuid.uuid4().hex}"
+                try:
+                    write_whole(new, data, 0o644)
+                    os.link(new, folder / name)  # without locks, which NFS may lack
+                    return True
+                except FileExistsError:
+                    return False
+                finally:
+                    new.unlink(missing_ok=True)
+        raise OSError("its folder is removed all the time")
+
+    def erase(self, path: str) -> None:
+        """Removes an object, and folders that have become empty."""
+        *folders, name = path.split("/")
+        with self._opened(folders) as folder:
+            (folder / name).unlink()
+        with suppress(OSError):
+            while folders:
+                *folders, name = folders
+                with self._opened(folders) as folder:
+                    (folder / name).rmdir()
+
+
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def _entries(objects: Iterator[tuple[str, float]]) -> Iterator[Entry]:
+    """Yields controllers of objects that are sorted by path."""
+    parts = ((path.split("/"), time) for path, time in objects)
+    for id, found in groupby(parts, lambda one: one[0][1]):
+        entry = Entry(id)
+        for (_, _, *inner), time in islice(found, _MAX_OBJECTS):
+            match inner:
+                case [kind] if kind in _KINDS:
+                    entry.kind, entry.created = kind, time
+                case ["owners", owner]:
+                    entry.owners.append(owner)
+                case ["tags", tag]:
+                    entry.tags.append(tag)
+        if is_module_id(id):
+            yield entry
+
+
+def _is_whole(info: ControllerInfo) -> bool:
+    """Returns whether the fields of a description have the types that they should have."""
+    usual = ControllerInfo("", 0).to_wire()
+    return all(
+        type(value) is type(usual[name]) and (type(value) is not list or {*map(type, value)} <= {str})
+        for name, value in info.to_wire().items()
+    )
+
+
+def _version(name: str, number: int) -> str:
+    return f"tags/{name}/{number:010}"
+
+
+def _links(name: str, tag: Tag) -> set[str]:
+    """Returns the objects by which a tag is found with its controller and its user."""
+    both = {f"controllers/{tag.module}/tags/{name}", f"users/{tag.owner}/tags/{name}"}
+    return both if tag.module else set()
+
+
+def _check_holder(name: str, tag: Tag | None, owner: str) -> None:
+    if tag is not None and tag.module and tag.owner not in ("", owner):
+        raise NotOwnerError(f"tag {name!r} belongs to {tag.owner!r}")
 
 
 def remember(known: OrderedDict[Any, Any], key: object, value: object) -> None:

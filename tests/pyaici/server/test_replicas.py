@@ -80,7 +80,7 @@ def test_uploads_are_used_everywhere(
     call(1, "ada", "PUT", "/v1/tags/mine", json={"controller": "yesno"})
     yesno = {"controller": "mine", "prompt": "Is it?"}
     wait_until(lambda: text_of(replicas[0].run(**yesno)).strip() in ("Yes", "No"))
-    assert sorted(path.name for path in (shared / "users" / "ada").iterdir()) == ["mine"]
+    assert sorted(path.name for path in (shared / "users" / "ada" / "tags").iterdir()) == ["mine"]
 
 
 def test_what_is_removed_is_gone_everywhere(

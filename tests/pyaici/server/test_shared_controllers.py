@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import threading
 from pathlib import Path
 
 import pytest
 
-from aicirt.contract.errors import UnknownControllerError
-from aicirt.contract.modules import ControllerInfo
+from aicirt.contract.errors import OwnerLimitError, UnknownControllerError
+from aicirt.contract.modules import ControllerInfo, StoredScript
 from aicirt.settings import MIN_UPLOAD
 from pyaici.bundled import find_controller
 from pyaici.client.runtime import Runtime
@@ -40,7 +42,7 @@ def test_a_replica_keeps_what_is_used_and_fetches_it_once(
         for wasm in modules(3):  # as another replica would have put them there
             info = runtime.upload(wasm, owner="elsewhere")
             runtime.remove(info.id, owner="elsewhere")
-            shared.put(info, wasm, "ada")
+            shared.put(info, wasm, "ada", limit=1 << 30)
             ids.append(info.id)
         store = SharedControllers(runtime, ServerSettings(), shared)
 
@@ -53,7 +55,7 @@ def test_a_replica_keeps_what_is_used_and_fetches_it_once(
             await store.find(third, ADA)  # in place of the second one, which was used least recently
             await store.find(first, ADA)
             assert fetched == [first, second, third]
-            kept = {info.id for info in runtime.list() if CACHE_OWNER in info.owners}
+            kept = {info.id for info in runtime.list() if f"{CACHE_OWNER} ada" in info.owners}
             assert kept == {first, third}
             await store.find(second, ADA)
             assert fetched == [first, second, third, second]
@@ -75,7 +77,7 @@ def test_names_stay_while_the_store_is_away(tmp_path: Path, monkeypatch: pytest.
         runtime.register(small_vocabulary())
         (wasm,) = modules(1)
         info: ControllerInfo = runtime.upload(wasm, owner="ada")
-        shared.put(info, wasm, "ada")
+        shared.put(info, wasm, "ada", limit=1 << 30)
         shared.tag("mine", info.id, "ada", 10)
         store = SharedControllers(runtime, ServerSettings(), shared)
 
@@ -88,9 +90,56 @@ def test_names_stay_while_the_store_is_away(tmp_path: Path, monkeypatch: pytest.
             with pytest.raises(SharedStoreError):
                 await store.find("unknown", ADA)
             monkeypatch.setattr(shared, "resolve", resolve)
-            monkeypatch.setattr("pyaici.server.shared_controllers.time.monotonic", lambda: 1e12)
+            store._names["mine"] = 0.0, store._names["mine"][1]
+            monkeypatch.setattr("pyaici.server.shared_controllers._PATIENT_S", 0.01)
+            there = threading.Event()
+            monkeypatch.setattr(shared, "resolve", lambda name: (there.wait(), resolve(name))[1])
+            assert await store.find("mine", ADA) == info.id, "a store that is slow is not waited for"
+            there.set()
+            await asyncio.gather(*store._fetching.values())
+            monkeypatch.undo()
+            store._names.clear()
             shared.untag("mine", "ada")
             with pytest.raises(UnknownControllerError):
                 await store.find("mine", ADA)
 
         asyncio.run(main())
+
+
+def test_the_limits_of_owners_are_those_of_aicirt(tmp_path: Path) -> None:
+    """And they count what is in the store: what aicirt has is a cache, for each user."""
+    shared = SharedStore(str(tmp_path), 1 << 20)
+    limits = {"owner_tags": 1, "owner_upload_bytes": 2 * MIN_UPLOAD}
+    with Runtime(workers=1, limits=limits) as runtime:
+        runtime.register(small_vocabulary())
+        store = SharedControllers(runtime, ServerSettings(), shared)
+
+        async def main() -> None:
+            first, second, third = modules(3)
+            id = (await store.upload(first, ADA)).id
+            await store.upload(second, ADA)
+            await store.tag(id, "mine", ADA)
+            with pytest.raises(OwnerLimitError, match="owner_tags"):
+                await store.tag(id, "other", ADA)
+            with pytest.raises(OwnerLimitError, match="owner_upload_bytes"):
+                await store.upload(third, ADA)
+            await store.upload(third, User("bob", Role.RUN))
+            await store.untag("mine", ADA)
+            shared.remove(id, "ada")  # as another replica does
+            await store.upload(third, ADA)
+
+        asyncio.run(main())
+
+
+def test_the_interpreter_of_a_script_is_a_module(tmp_path: Path) -> None:
+    """Scripts that are each other's interpreters would be fetched without end."""
+    shared = SharedStore(str(tmp_path), 1 << 20)
+    id = "0" * 64
+    for _ in range(2):
+        packed = StoredScript(id, "python", "script.py", "x").pack()
+        id = hashlib.sha256(packed).hexdigest()
+        shared.put(ControllerInfo(id, len(packed), script="script.py"), packed)
+    with Runtime(workers=1) as runtime:
+        store = SharedControllers(runtime, ServerSettings(), shared)
+        with pytest.raises(SharedStoreError, match="no module"):
+            asyncio.run(store.find(id, ADA))

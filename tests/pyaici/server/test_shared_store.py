@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from aicirt.contract.errors import (
     OwnerLimitError,
     UnknownControllerError,
 )
-from aicirt.contract.modules import ControllerInfo
+from aicirt.contract.modules import DESCRIBED_NAMES, ControllerInfo
+from aicirt.settings import MIN_UPLOAD
 from lab.servers.object_store import BUCKET, running_object_store
 from pyaici.server import shared_store
 from pyaici.server.shared_store import SharedStore, SharedStoreError
@@ -49,7 +51,7 @@ def store(url: str) -> SharedStore:
 
 def put(store: SharedStore, content: bytes, owner: str = "ada") -> str:
     info = ControllerInfo(hashlib.sha256(content).hexdigest(), len(content), compiled_size=7)
-    store.put(info, content, owner)
+    store.put(info, content, owner, limit=LIMIT * MIN_UPLOAD)
     return info.id
 
 
@@ -124,8 +126,8 @@ def test_changes_of_a_tag_at_once_follow_each_other(url: str, seed: int) -> None
         replica = SharedStore(url, 10_000)
         create = replica._create
 
-        def counted(path: str, data: bytes) -> bool:
-            won = create(path, data)
+        def counted(path: str, data: bytes, *, replace: bool = False) -> bool:
+            won = create(path, data, replace=replace)
             if won and path.startswith("tags/"):
                 made.append((int(path.rpartition("/")[2]), json.loads(data)["module"]))
             return won
@@ -170,9 +172,148 @@ def test_what_the_store_has_is_checked(tmp_path: Path) -> None:
         (tmp_path / "tags" / "bad" / "0000000001").write_text(record)
         with pytest.raises(SharedStoreError):
             store.resolve("bad")
-    (tmp_path / "tags" / "bad" / "x").write_text("")
+    for name in ("x", "1", "9" * 16, "9" * 200, "\u0661" * 10):  # what is no change is not read
+        (tmp_path / "tags" / "other").mkdir(exist_ok=True)
+        (tmp_path / "tags" / "other" / name).write_text("")
+    with pytest.raises(SharedStoreError, match="damaged"):
+        store.tagged("other")
     (tmp_path / "controllers" / "x").mkdir()
     assert store.page("", 10, None) == []
+
+
+def test_nothing_is_reached_through_links(tmp_path: Path) -> None:
+    """What the server's user can read, write or remove elsewhere is not for who can write to the folder."""
+    store, elsewhere = SharedStore(str(tmp_path / "store"), max_bytes=10), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "module.wasm").write_bytes(b"x")
+    (elsewhere / "owners").mkdir()
+    (elsewhere / "owners" / "ada").write_text("")
+    id = hashlib.sha256(b"x").hexdigest()
+    other = put(store, b"other")
+    (tmp_path / "store" / "controllers" / id).symlink_to(elsewhere)
+    (tmp_path / "store" / "tags").mkdir()
+    (tmp_path / "store" / "tags" / "mine").symlink_to(elsewhere)
+    with pytest.raises(SharedStoreError):
+        store.remove(id, "ada", force=True)
+    with pytest.raises(SharedStoreError):
+        put(store, b"x")
+    with pytest.raises(SharedStoreError):
+        store.tag("mine", other, "ada", LIMIT)
+    assert [info.id for info in store.page("", 10, None)] == [other]
+    assert sorted(path.name for path in elsewhere.rglob("*")) == ["ada", "module.wasm", "owners"]
+
+
+@pytest.mark.parametrize("kind", ["fifo", "zeros", "link"])
+def test_only_regular_files_are_opened(tmp_path: Path, kind: str) -> None:
+    """A FIFO would hold a thread for ever, and a device fill the memory."""
+    store = SharedStore(str(tmp_path), max_bytes=10)
+    id = put(store, b"x")
+    entry = store.entry(id)
+    content = tmp_path / "controllers" / id / "module.wasm"
+    content.unlink()
+    if kind == "fifo":
+        os.mkfifo(content)
+    else:
+        content.symlink_to("/dev/zero" if kind == "zeros" else "info.json")
+    for ask in (store.content, lambda entry: store.entry(entry.id)):
+        with pytest.raises(UnknownControllerError):
+            ask(entry)
+
+
+def test_names_that_no_object_has_hide_nothing(tmp_path: Path) -> None:
+    store = SharedStore(str(tmp_path), max_bytes=10)
+    id, damaged = put(store, b"x"), put(store, b"y")
+    folder = tmp_path / "controllers"
+    (folder / damaged / "info.json").write_text(json.dumps({"id": damaged, "size": "1" * 1000}))
+    (folder / id / "loop").symlink_to(folder)
+    (folder / "stray").write_text("")
+    (folder / id / "owners" / "a\nb").write_text("")
+    (folder / id / os.fsdecode(b"\xff")).write_text("")
+    assert [(info.id, info.owners) for info in store.page("", 10, None)] == [(id, ["ada"])]
+    for name in ("..", ".", f"../controllers/{id}", f"{id}/owners"):
+        with pytest.raises(UnknownControllerError):
+            store.entry(name)
+
+
+def test_what_is_damaged_can_be_uploaded_again(store: SharedStore) -> None:
+    id = put(store, b"x")
+    for name in ("module.wasm", "info.json"):
+        store._create(f"controllers/{id}/{name}", b"[", replace=True)
+    with pytest.raises(SharedStoreError):
+        store.content(store.entry(id))
+    put(store, b"x")
+    assert store.content(store.entry(id)) == b"x" and store.describe(store.entry(id)).id == id
+
+
+def test_tags_leave_nothing_with_the_controllers_that_they_have_left(store: SharedStore) -> None:
+    """Each would be looked up whenever anybody lists controllers."""
+    first, second = put(store, b"1"), put(store, b"2")
+    for name in ("a", "b"):
+        store.tag(name, first, "ada", LIMIT)
+        store.tag(name, second, "ada", LIMIT)
+        store.untag(name, "ada")
+    store.tag("mine", first, "ada", LIMIT)
+    with pytest.raises(NotOwnerError):
+        store.tag("mine", second, "eve", LIMIT)
+    assert (store.entry(first).tags, store.entry(second).tags) == (["mine"], [])
+    assert store._names("users/eve/tags/") == [] and store._names("users/ada/tags/") == ["mine"]
+
+
+def test_a_description_looks_up_a_bounded_number_of_tags(tmp_path: Path) -> None:
+    store = SharedStore(str(tmp_path), max_bytes=10)
+    id = put(store, b"x")
+    for number in range(100):
+        store._create(f"controllers/{id}/tags/t{number}", b"")
+        store._create(f"controllers/{id}/owners/u{number}", b"")
+    asked: list[str] = []
+    store._newest = asked.append  # type: ignore[assignment]
+    info = store.describe(store.entry(id))
+    assert len(asked) == len(info.owners) == DESCRIBED_NAMES
+
+
+def test_a_tag_with_endless_versions_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_store, "_MAX_OBJECTS", 20)
+    store = SharedStore(str(tmp_path), max_bytes=10)
+    for number in range(21):
+        store._create(f"tags/many/x{number}", b"")
+    with pytest.raises(SharedStoreError, match="more than 20 objects"):
+        store.tagged("many")
+
+
+def test_uploads_of_a_user_count_together(store: SharedStore, url: str) -> None:
+    """At whatever replica, and after its restart."""
+
+    def upload(content: bytes, owner: str = "ada") -> str:
+        info = ControllerInfo(hashlib.sha256(content).hexdigest(), len(content))
+        SharedStore(url, 10_000).put(info, content, owner, limit=2 * MIN_UPLOAD)
+        return info.id
+
+    first, _ = upload(b"1"), upload(b"2")
+    upload(b"1")
+    with pytest.raises(OwnerLimitError, match="owner_upload_bytes"):
+        upload(b"3")
+    upload(b"3", "bob")
+    store.remove(first, "ada")
+    third = upload(b"3")
+    store.remove(third, "root", force=True)
+    upload(b"4")
+    assert len(store._names("users/ada/uploads/")) == 2 and not store._names("users/bob/uploads/")
+
+
+def test_a_page_reads_no_further_than_it_is_long(store: SharedStore) -> None:
+    ids = sorted(put(store, bytes([number])) for number in range(60))
+    read: list[str] = []
+    list_objects = store._store.listed
+
+    def counted(folder: str, after: str = "") -> Iterator[tuple[str, float]]:
+        for path, time in list_objects(folder, after):
+            read.append(path)
+            yield path, time
+
+    store._store.listed = counted  # type: ignore[method-assign]
+    assert [info.id for info in store.page(ids[9], 2, None)] == ids[10:12]
+    assert store.resolve(ids[30][:12]).id == ids[30]
+    assert len(read) < 60, "all have 180 objects"
 
 
 def test_a_store_that_cannot_be_used_is_named(tmp_path: Path, object_store: None) -> None:
@@ -188,14 +329,14 @@ def test_a_full_store_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     store = SharedStore(str(tmp_path), 10)
     first, second = put(store, b"1"), put(store, b"2")
     store.tag("mine", first, "ada", LIMIT)
-    put_object = store._obstore.put
+    put_object = store._store.write_object
 
-    def full(target: object, path: str, *args: object, **options: object) -> object:
+    def full(path: str, data: bytes, *, replace: bool) -> bool:
         if path.startswith("tags/"):
             raise OSError(28, "No space left on device")
-        return put_object(target, path, *args, **options)
+        return put_object(path, data, replace=replace)
 
-    monkeypatch.setattr(store._obstore, "put", full)
+    monkeypatch.setattr(store._store, "write_object", full)
     with pytest.raises(SharedStoreError, match="No space left"):
         store.tag("mine", second, "ada", LIMIT)
     monkeypatch.undo()
