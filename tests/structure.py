@@ -168,7 +168,7 @@ MATRIX = {
     ),
     "pyaici.server.settings": "aicirt.contract pyaici.tools",
     "pyaici.server.shared_controllers": (
-        "aicirt.contract aicirt.settings pyaici.bundled pyaici.client pyaici.scripting "
+        "aicirt.contract pyaici.bundled pyaici.client pyaici.scripting "
         "pyaici.server.controller_store pyaici.server.http pyaici.server.settings pyaici.server.shared_store"
     ),
     "pyaici.server.shared_store": "aicirt.contract aicirt.settings aicirt.system",

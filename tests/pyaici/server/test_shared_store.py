@@ -182,7 +182,7 @@ def test_what_the_store_has_is_checked(tmp_path: Path) -> None:
 
 
 def test_nothing_is_reached_through_links(tmp_path: Path) -> None:
-    """What the server's user can read, write or remove elsewhere is not for who can write to the folder."""
+    """Files elsewhere, which the server may use, are not for those who can write to the folder."""
     store, elsewhere = SharedStore(str(tmp_path / "store"), max_bytes=10), tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "module.wasm").write_bytes(b"x")
