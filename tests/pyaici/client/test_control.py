@@ -34,7 +34,7 @@ def runtime(guest_wasm: Path) -> Iterator[Runtime]:
 
 
 def test_the_supervisor_does_not_import_wasmtime(shared_runtime: Runtime) -> None:
-    """It runs no guest, and importing it takes long."""
+    """A supervisor runs no guest, and starts faster without it."""
     loaded = {
         command_line(pid).partition(b"aicirt")[2][:12]: "wasmtime" in Path(f"/proc/{pid}/maps").read_text()
         for pid in family(shared_runtime.daemon_pid)
