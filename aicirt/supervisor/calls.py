@@ -56,7 +56,7 @@ class Offer:
     #: whether it hears their results
     watched: bool
     results: bool
-    #: of requests with this offer, for whoever answers their calls: a W3C `traceparent`, or ""
+    #: of requests with this offer, for the program that answers their calls: a W3C `traceparent`, or ""
     trace: str
     #: messages to the requests with this offer, usually one
     mailbox: Mailbox[Pending]

@@ -142,7 +142,7 @@ class Answerer(Closing):
         others offer for all; `watched`: `handle` gets the events of all calls of these requests, also of
         those that others answer or nobody; `results`: with the results. `name`: under which others of the
         owner `send` messages to the controllers of these requests. `trace`: of these requests, as a W3C
-        `traceparent`, for whoever answers.
+        `traceparent`, for the program that answers.
 
         Raises OfferError for an invalid description, and SpaceError beyond a limit.
         """
