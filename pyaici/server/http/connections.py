@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 #: a body that arrives at this rate is not late, whatever its size
 _BODY_BYTES_PER_SECOND = 16 << 10
 #: Seconds and bytes in which the rest of a body is read and dropped after the answer. A client that still
-#: sends when the connection closes may lose the answer; most stop as soon as they see it.
-_DROP_SECONDS, _DROP_BYTES = 10.0, 256 << 20
+#: sends when the connection closes may lose the answer; most stop as soon as they see it. One that sends at
+#: this rate has more time.
+_DROP_SECONDS, _DROP_BYTES, _DROPPED_BYTES_PER_SECOND = 10.0, 256 << 20, 256 << 10
 #: the same for all connections together: dropping bodies must not take the event loop from others
 _DROP_BYTES_PER_SECOND = 32 << 20
 
@@ -162,8 +163,8 @@ class BoundedProtocol(H11Protocol):
         """Completes the response as uvicorn does, then drops an unread body for a moment."""
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
-            self._dropping, self._received = True, 0
-            self._start_timer(_DROP_SECONDS)
+            self._dropping, self._since, self._received = True, self.loop.time(), 0
+            self._start_timer(self._allowed())
 
     def _watch(self) -> None:
         state = self.conn.their_state
@@ -185,6 +186,8 @@ class BoundedProtocol(H11Protocol):
     def _allowed(self) -> float:
         """Returns the seconds allowed for the awaited part, given how many bytes have arrived."""
         settings = self.connections_of_all.settings
+        if self._dropping:
+            return _DROP_SECONDS + self._received / _DROPPED_BYTES_PER_SECOND
         if self._between_requests:
             return settings.idle_timeout_s
         if self._awaited is h11.IDLE:
@@ -200,10 +203,10 @@ class BoundedProtocol(H11Protocol):
         if self.transport.is_closing():
             return
         left = self._since + self._allowed() - self.loop.time()
-        if self._dropping or (left <= 0 and self._between_requests):
-            self.transport.close()  # no request has begun to arrive, so there is nothing to answer
-        elif left > 0:
+        if left > 0:
             self._start_timer(left)
+        elif self._dropping or self._between_requests:
+            self.transport.close()  # no request has begun to arrive, so there is nothing to answer
         elif self._awaited is h11.IDLE:
             self._answer(_late("the head of the request did not arrive"))
         else:

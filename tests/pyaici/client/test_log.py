@@ -25,7 +25,7 @@ from .conftest import VOCABULARY
 from .test_secrets import ANSWER, LEAKY, PROMPT, forms, tokens
 
 #: an argument of a controller, and words for modules, operations and messages that do not exist
-ARGUMENT, WORDS = "my cat is called Qwrtz", "open sesame 5913"
+ARGUMENT, WORDS = "my cat is called Qwrtz", "open sesame Vbnmk"
 
 
 class Nonsense(NamedTuple):

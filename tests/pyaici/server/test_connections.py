@@ -124,14 +124,15 @@ class SimulatedLoop:
     """Time passes when the test says so, and calls that are due are made then."""
 
     def __init__(self) -> None:
-        self.now, self.later = 0.0, dict[float, list[Any]]()
+        self.now, self.later = 0.0, list[tuple[float, Mock, Any]]()
 
     def time(self) -> float:
         return self.now
 
     def call_later(self, seconds: float, call: Any, *_args: Any) -> Any:
-        self.later.setdefault(self.now + seconds, []).append(call)
-        return Mock()
+        handle = Mock()
+        self.later.append((self.now + seconds, handle, call))
+        return handle
 
     def create_task(self, coroutine: Any) -> Any:
         coroutine.close()
@@ -139,18 +140,20 @@ class SimulatedLoop:
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
-        for due in [due for due in self.later if due <= self.now]:
-            for call in self.later.pop(due):
+        due = [entry for entry in self.later if entry[0] <= self.now]
+        self.later = [entry for entry in self.later if entry[0] > self.now]
+        for _, handle, call in due:
+            if not handle.cancel.called:
                 call()
 
 
-def test_all_dropped_bodies_together_arrive_at_a_bounded_rate() -> None:
-    """Reading them costs the time of the event loop, and nobody has paid for it."""
-    loop, connections = SimulatedLoop(), Connections(ServerSettings())
+def refused_senders(loop: SimulatedLoop, count: int) -> list[Any]:
+    """Returns connections that have been answered while their bodies arrive."""
+    connections = Connections(ServerSettings())
     config = uvicorn.Config(FastAPI(), http=protocol_of(connections))
     config.load()
     senders = []
-    for number in range(8):
+    for number in range(count):
         transport = Mock(is_closing=Mock(return_value=False))
         transport.get_extra_info.side_effect = {"peername": (f"10.0.0.{number}", 1)}.get
         sender: Any = protocol_of(connections)(config, ServerState(), {}, loop)
@@ -161,6 +164,24 @@ def test_all_dropped_bodies_together_arrive_at_a_bounded_rate() -> None:
         sender.cycle.response_complete = True
         sender.on_response_complete()
         senders.append(sender)
+    return senders
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(1, 10), (64 << 10, 14), (512 << 10, 512)])
+def test_a_slow_machine_has_time_to_send_a_body_that_is_dropped(rate: int, seconds: int) -> None:
+    """A connection stays open while its bytes come fast enough, up to a number of bytes."""
+    loop = SimulatedLoop()
+    (sender,) = refused_senders(loop, 1)
+    while not sender.transport.close.called:
+        sender.data_received(bytes(rate))
+        loop.advance(1.0)
+    assert loop.now == pytest.approx(seconds, abs=1.5)
+
+
+def test_all_dropped_bodies_together_arrive_at_a_bounded_rate() -> None:
+    """Reading them costs the time of the event loop, and nobody has paid for it."""
+    loop = SimulatedLoop()
+    senders = refused_senders(loop, 8)
     received = 0
     for _ in range(100):
         for sender in senders:

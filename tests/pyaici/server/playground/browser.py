@@ -27,6 +27,8 @@ _ARGUMENTS = [
     "--disable-sync",
     # fewer processes, which take most of the time
     *("--in-process-gpu", "--renderer-process-limit=1", "--process-per-site"),
+    # pages are open for moments: compiling their code well takes longer than it saves
+    "--js-flags=--no-opt --max-lazy",
 ]
 _REFUSED = re.compile(r"Failed to load resource: the server responded with a status of (\d+)")
 
