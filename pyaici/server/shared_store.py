@@ -455,8 +455,8 @@ class _Folder:
         path = path.rstrip("/")
         try:
             with self._opened(path.split("/")) as folder:
-                found = sorted((one.name, one.lstat()) for one in folder.iterdir())
-        except FileNotFoundError:  # there is none, or another replica has just removed something
+                found = sorted(_about(folder))
+        except FileNotFoundError:  # there is no such folder
             return
         for name, about in found:
             inner = f"{path}/{name}"
@@ -503,6 +503,13 @@ class _Folder:
                 *folders, name = folders
                 with self._opened(folders) as folder:
                     (folder / name).rmdir()
+
+
+def _about(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yields what is in a folder, without what another replica removes meanwhile."""
+    for one in folder.iterdir():
+        with suppress(FileNotFoundError):
+            yield one.name, one.lstat()
 
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +146,23 @@ def test_changes_of_a_tag_at_once_follow_each_other(url: str, seed: int) -> None
     replica = SharedStore(url, 10_000)
     assert replica.tagged("hot") == max(made)[1]
     assert len(replica._objects("tags/hot/")) <= shared_store._KEPT + len(writers), "old ones are removed"
+
+
+def test_what_is_removed_meanwhile_hides_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another replica removes a tag, and with it a folder, while a controller is looked up."""
+    store = SharedStore(str(tmp_path), 10_000)
+    id = put(store, b"x")
+    store.tag("t", id, "ada", LIMIT)
+    lstat = Path.lstat
+
+    def after_removal(path: Path) -> os.stat_result:
+        shutil.rmtree(tmp_path / "controllers" / id / "tags", ignore_errors=True)
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", after_removal)
+    assert store.entry(id).tags == []
 
 
 def test_what_the_store_has_is_checked(tmp_path: Path) -> None:
