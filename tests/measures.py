@@ -15,7 +15,7 @@ from tests.structure import ROOT, files, imported, modules, statements_in
 
 LIMITS = {
     "files of Python": 339,
-    "lines of Python": 70_280,
+    "lines of Python": 70_290,
     "files of the SDK": 118,
     "files of Python under 60 lines": 58,
     "circles of files": 0,

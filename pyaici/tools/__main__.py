@@ -109,7 +109,12 @@ async def _main(wire: dict[str, Any]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     parent = os.pidfd_open(wire["parent"])
-    loop.add_reader(parent, ended.set)
+
+    def end_with_parent() -> None:
+        loop.remove_reader(parent)  # it stays readable, and the end may take a moment
+        ended.set()
+
+    loop.add_reader(parent, end_with_parent)
     if os.getppid() != wire["parent"]:
         return
     control = await _connect(Path(wire["socket"]), ended)
