@@ -1,12 +1,15 @@
-"""Runs blocking calls in threads, for asyncio."""
+"""For asyncio: runs blocking calls in threads, and notices the end of processes."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
+
+from aicirt.system.files import Descriptor
 
 Result = TypeVar("Result")
 
@@ -36,3 +39,18 @@ async def in_thread(call: Callable[[], Result], cancelled: Callable[[], None] | 
         await asyncio.wait([waiting])
         waiting.exception()  # marks the exception as retrieved
         raise
+
+
+def call_at_end(pid: int, call: Callable[[], None]) -> None:
+    """Calls `call` in the running event loop when the process has ended.
+
+    Raises ProcessLookupError if there is no such process, and OSError if it cannot be watched.
+    """
+    loop = asyncio.get_running_loop()
+    watched = Descriptor(os.pidfd_open(pid))
+
+    def call_once() -> None:
+        loop.remove_reader(watched.fd)
+        call()
+
+    loop.add_reader(watched.fd, call_once)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aicirt.contract.errors import ControllerError, UnknownControllerError
 from aicirt.contract.owners import to_evict
 from aicirt.system.logs import fields
+from aicirt.system.threads import call_at_end
 from pyaici.bundled import DESCRIPTIONS, LANGUAGES, SCHEME
 from pyaici.scripting.checker import is_syntax_error
 from pyaici.scripting.script import interpreter_file
 from pyaici.server.http.errors import busy
 from pyaici.server.http.users import Role
 from pyaici.server.scheduling.queues import FairTurns, WaitingLimits
-from pyaici.server.scheduling.threads import call_at_end, in_own_thread
+from pyaici.server.scheduling.threads import in_own_thread
 
 if TYPE_CHECKING:
     from aicirt.contract.modules import ControllerInfo

@@ -21,6 +21,7 @@ from typing import Any
 
 from aicirt.contract.errors import AiciError, RuntimeFailure
 from aicirt.system import logs
+from aicirt.system.threads import call_at_end
 from pyaici.client.calls import Answerer
 from pyaici.client.control import Control
 from pyaici.tools.desk import Desk
@@ -108,13 +109,7 @@ async def _main(wire: dict[str, Any]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    parent = os.pidfd_open(wire["parent"])
-
-    def end_with_parent() -> None:
-        loop.remove_reader(parent)  # it stays readable, and the end may take a moment
-        ended.set()
-
-    loop.add_reader(parent, end_with_parent)
+    call_at_end(wire["parent"], ended.set)
     if os.getppid() != wire["parent"]:
         return
     control = await _connect(Path(wire["socket"]), ended)

@@ -19,10 +19,11 @@ from aicirt.contract.errors import RuntimeFailure, TemplateGoneError, WorkerDied
 from aicirt.system.logs import fields
 from aicirt.system.resources import take_short_turns
 from aicirt.system.shortage import describe
+from aicirt.system.threads import call_at_end
 from pyaici.engines.engine import Finished
 from pyaici.server.http.errors import ApiError, busy, from_aici
 from pyaici.server.scheduling.streams import Backlog, Backlogs, EngineStream, StepTimed
-from pyaici.server.scheduling.threads import call_at_end, in_own_thread
+from pyaici.server.scheduling.threads import in_own_thread
 
 if TYPE_CHECKING:
     from pyaici.client.control import Placement, WorkerAddress

@@ -1,20 +1,17 @@
-"""Keeps the event loop free: runs calls and reads requests in threads, and notices the end of processes.
+"""Keeps the event loop free: runs calls and reads requests in threads.
 
 Tokenizing a long prompt takes a second, and must not delay streams.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from aicirt.system.files import Descriptor
 from aicirt.system.threads import Result, in_thread
 from pyaici.client.control import abandoned
 from pyaici.server.http.errors import bad_request
@@ -84,18 +81,3 @@ class Reading:
         """Shuts the threads down; nothing more is read."""
         for threads in (self._threads, self._parser):
             threads.shutdown(wait=False, cancel_futures=True)
-
-
-def call_at_end(pid: int, call: Callable[[], None]) -> None:
-    """Calls `call` in the running event loop when the process has ended.
-
-    Raises ProcessLookupError if there is no such process, and OSError if it cannot be watched.
-    """
-    loop = asyncio.get_running_loop()
-    watched = Descriptor(os.pidfd_open(pid))
-
-    def call_once() -> None:
-        loop.remove_reader(watched.fd)
-        call()
-
-    loop.add_reader(watched.fd, call_once)
