@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import gc
 import importlib.util
+import logging
 import os
 import signal
 import ssl
 import sys
+import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -190,6 +192,20 @@ def no_collection() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Undoes what a program that a test ran in this process set for the log.
+
+    Its handler has the test's standard error, which is closed for the next one.
+    """
+    root = logging.getLogger()
+    handlers, level, hooks = [*root.handlers], root.level, (sys.excepthook, threading.excepthook)
+    result = yield
+    root.handlers[:], (sys.excepthook, threading.excepthook) = handlers, hooks
+    root.setLevel(level)
+    return result
 
 
 @pytest.fixture(scope="session")
