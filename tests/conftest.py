@@ -140,10 +140,12 @@ def patient_runtimes() -> Iterator[None]:
     Without it, a sequence whose worker got no CPU for a moment sits a step out, and in which steps that
     happens is seen in passes, logs and drafts. Tests of late sequences set these limits themselves.
 
+    A run's message may come from another one, and so late.
+
     No tables are filled ahead of time, which takes up to 1.5 s of a processor for each new argument. Tests of
     warming set that limit themselves, too.
     """
-    limits = {**PATIENT, "warm_budget_ms": 0}
+    limits = {**PATIENT, "receive_seconds": 3600, "warm_budget_ms": 0}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AICI_LIMITS", " ".join(f"{name}={value}" for name, value in limits.items()))
         yield
