@@ -1,4 +1,4 @@
-"""docs/vllm_coupling.md, made from `pyaici.engines.vllm.names`: ``python -m tests.coupling --write``."""
+"""docs/vllm_coupling.md, made from `pyaici.engines.vllm.versions`: ``python -m tests.coupling --write``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from pyaici.engines.vllm.compatibility import Wanted, read_table
-from pyaici.engines.vllm.names import VERSIONS
+from pyaici.engines.vllm.plugin import Wanted, read_table
+from pyaici.engines.vllm.versions import VERSIONS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "vllm_coupling.md"
 _HEAD = f"""\
@@ -16,11 +16,11 @@ _HEAD = f"""\
 
 Controllers steer vLLM from outside, but some of what they do has no public interface. This page lists every
 module and name that the plugin uses, why, and which interface would make it unnecessary. It is made from
-`pyaici/engines/vllm/names.py` by `python -m tests.coupling --write`.
+`pyaici/engines/vllm/versions` by `python -m tests.coupling --write`.
 
 The plugin compares the list with the installed vLLM at every start. If something differs, vLLM runs as
 without AICI, and requests with a controller are refused with the reason ([vllm.md](vllm.md#versions)). The
-accepted versions are `{VERSIONS}`; the differences between them are in `pyaici/engines/vllm/versions`.
+accepted versions are `{VERSIONS}`; the differences between them are in the same module.
 
 Without a request that has a controller, the plugin only passes calls on: five in a step and one for each
 token, which a test counts. The outputs are the same.

@@ -14,10 +14,10 @@ from functools import cache
 from tests.structure import ROOT, files, imported, modules, statements_in
 
 LIMITS = {
-    "files of Python": 339,
+    "files of Python": 333,
     "lines of Python": 70_290,
     "files of the SDK": 118,
-    "files of Python under 60 lines": 58,
+    "files of Python under 60 lines": 55,
     "circles of files": 0,
     "files in circles": 0,
     "functions over 60 lines": 0,

@@ -75,8 +75,8 @@ MATRIX = {
     ),
     "pyaici.engines.vllm": (
         "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.engines.vllm.frontend "
-        "pyaici.engines.vllm.scheduling pyaici.engines.vllm.workers pyaici.models pyaici.recording "
-        "pyaici.tokens"
+        "pyaici.engines.vllm.scheduling pyaici.engines.vllm.versions pyaici.engines.vllm.workers "
+        "pyaici.models pyaici.recording pyaici.tokens"
     ),
     "pyaici.engines.vllm.frontend": (
         "aicirt.contract pyaici.client pyaici.engines pyaici.engines.vllm.versions"

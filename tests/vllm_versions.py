@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.system.fetch import ENGINES, FetchError, engine_python
-from pyaici.engines.vllm.compatibility import Sources, differences
+from pyaici.engines.vllm.plugin import Sources, differences
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = "tests/pyaici/engines/vllm"
 _MORE = """
 Fetches the wheel of each version, some hundred MB, and keeps its Python in ~/.cache/aici/tests. Compares it
-with the names of vLLM that the plugin relies on (pyaici/engines/vllm/names.py), and runs the tests of
+with the names of vLLM that the plugin relies on (pyaici/engines/vllm/versions), and runs the tests of
 scheduling with it. They need no kernels and no GPU: a simulated worker takes and gives what vLLM's own worker
 does. The status is 1 if a version lacks a name or fails a test.
 """

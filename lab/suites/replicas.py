@@ -18,7 +18,7 @@ from lab.report import Report
 from lab.system.processes import Family, family
 from pyaici.client.control import Daemon
 from pyaici.engines.connection import Connection
-from pyaici.engines.vllm.frontend.arguments import ControllerCall
+from pyaici.engines.vllm.frontend import ControllerCall
 from pyaici.engines.vllm.scheduling.driver import CAPABILITIES
 from pyaici.models import default_model_path
 from pyaici.tokens import Vocabulary, load_vocabulary

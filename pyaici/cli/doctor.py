@@ -96,12 +96,12 @@ def _package(name: str) -> Finding:
 
 def _vllm() -> Finding:
     """Reports whether vLLM is installed, and will load the AICI plugin."""
-    from pyaici.engines.vllm.compatibility import version_problem
-    from pyaici.engines.vllm.frontend import arguments as plugin
+    from pyaici.engines.vllm import frontend
+    from pyaici.engines.vllm.plugin import version_problem
 
     cure = "pip install 'pyaici[vllm]', or in a checkout ./scripts/vllm.sh, which works without a GPU too"
     cost = "vLLM refuses requests with a controller, or ignores the controller"
-    return _engine("vLLM", _VLLM, plugin, version_problem, cure, cost)
+    return _engine("vLLM", _VLLM, frontend, version_problem, cure, cost)
 
 
 def _sglang() -> Finding:

@@ -17,8 +17,8 @@ from pyaici.client.arguments import ALL, Capabilities
 from pyaici.engines import controlled_rows, sglang
 from pyaici.engines.engine import Request
 from pyaici.engines.llama import library
-from pyaici.engines.vllm import names
-from pyaici.engines.vllm.frontend.arguments import ControllerCall
+from pyaici.engines.vllm import versions
+from pyaici.engines.vllm.frontend import ControllerCall
 from pyaici.engines.vllm.scheduling import driver
 from tests.test_locks import PLATFORMS, PROJECT, locked, requirements_of
 
@@ -199,7 +199,7 @@ def test_accepted_versions_are_those_of_the_metadata() -> None:
     required += [each for extra in ("hf", "vllm", "sglang") for each in requirements_of(extra)]
     ranges = {each.name: each.specifier for each in required}
     assert shown == {name: ranges[name] for name in ("wasmtime", "transformers", "torch", "vllm", "sglang")}
-    assert ranges["vllm"] == SpecifierSet(names.VERSIONS)
+    assert ranges["vllm"] == SpecifierSet(versions.VERSIONS)
     assert ranges["sglang"] == SpecifierSet(sglang.VERSIONS)
     assert [cells[0] for cells in engines.values()] == ["extra", "`llama`", "`hf`", "`vllm`", "`sglang`"]
 

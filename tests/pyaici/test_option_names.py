@@ -37,7 +37,7 @@ from pyaici.engines.engine import (
     Started,
     TokensAppended,
 )
-from pyaici.engines.vllm.frontend import arguments as vllm
+from pyaici.engines.vllm import frontend as vllm
 from pyaici.evaluation.experiment import Outcome
 from pyaici.recording.recording import RecordedSequence, Sampled
 from pyaici.server.apis.messages.requests import MessagesRequest

@@ -32,8 +32,8 @@ from pyaici.engines.engine import (
 from pyaici.engines.prompts import first_tokens
 from pyaici.engines.record import NAN, EventRecorder, Offers, Record, TextTrail
 from pyaici.engines.vllm.distributions import Distributions, PromptScores, most_likely, reports_all
-from pyaici.engines.vllm.frontend.events import events_of, variables_of
-from pyaici.engines.vllm.scheduling.startup import engine_vocabulary
+from pyaici.engines.vllm.frontend import events_of, variables_of
+from pyaici.engines.vllm.scheduling.driver import engine_vocabulary
 
 if TYPE_CHECKING:
     from pyaici.client.control import Placement

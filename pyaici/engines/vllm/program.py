@@ -40,7 +40,7 @@ from pyaici.engines.options import (
     try_argument,
 )
 from pyaici.engines.prompts import as_prompt
-from pyaici.engines.vllm.frontend.arguments import plugin_installed, plugin_refusal
+from pyaici.engines.vllm.frontend import plugin_installed, plugin_refusal
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:

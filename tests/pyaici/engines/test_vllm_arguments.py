@@ -14,9 +14,9 @@ import pytest
 from pyaici import bundled
 from pyaici.engines.calls import TRUST_OWNERS
 from pyaici.engines.engine import Request, Sampling
+from pyaici.engines.vllm import frontend
 from pyaici.engines.vllm.engine import VllmEngine
-from pyaici.engines.vllm.frontend import arguments
-from pyaici.engines.vllm.frontend.arguments import ControllerCall
+from pyaici.engines.vllm.frontend import ControllerCall
 from pyaici.engines.vllm.frontend.validation import RequestCheck
 
 
@@ -224,7 +224,7 @@ def test_requests_with_a_controller_are_refused_without_the_plugin(monkeypatch: 
         with pytest.raises(ValueError, match=r"VLLM_PLUGINS .* leaves the AICI plugin out"):
             RequestCheck.validate_params(params("x"))
     monkeypatch.delenv("VLLM_PLUGINS")
-    monkeypatch.setattr(arguments, "problem", "AICI does not support this version of vLLM")
+    monkeypatch.setattr(frontend, "problem", "AICI does not support this version of vLLM")
     with pytest.raises(ValueError, match="does not support this version"):
         RequestCheck.validate_params(params("x"))
     RequestCheck.validate_params(params())

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.vllm import compatibility, names
-from pyaici.engines.vllm.compatibility import (
+from pyaici.engines.vllm import plugin, versions
+from pyaici.engines.vllm.plugin import (
     Sources,
     differences,
     find_by_import,
@@ -218,13 +218,13 @@ def test_versions_in_the_range_are_accepted(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["0.31.9", "0.99.0", "1.0", "0.1.dev1+g1234", "dev"])
 def test_other_versions_have_a_problem(version: str) -> None:
-    assert f"this is vLLM {version}, and AICI supports the versions {names.VERSIONS}" in str(
+    assert f"this is vLLM {version}, and AICI supports the versions {versions.VERSIONS}" in str(
         version_problem(version)
     )
 
 
 def test_the_table_has_all_imports_of_vllm() -> None:
-    folder = Path(compatibility.__file__).parent
+    folder = Path(plugin.__file__).parent
     table = read_table()
     for file in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -249,7 +249,7 @@ def test_the_result_is_kept_until_a_file_changes(
 
     def differ() -> tuple[list[str], bool]:
         compared.clear()
-        return compatibility.installed_differences(folder, "1"), bool(compared)
+        return plugin.installed_differences(folder, "1"), bool(compared)
 
     lines, _ = differ()
     assert lines and differ() == (lines, False)
@@ -263,9 +263,9 @@ def test_the_result_is_kept_until_a_file_changes(
 
 @pytest.mark.usefixtures("cache")
 def test_the_plugin_reports_the_first_differences(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compatibility, "VERSIONS", ">=1")
+    monkeypatch.setattr(plugin, "VERSIONS", ">=1")
     with importable(package):
-        problem = str(compatibility.installed_problem())
+        problem = str(plugin.installed_problem())
     assert "does not support this build of vLLM 1: vllm.LLM is missing; vllm.SamplingParams is" in problem
     assert problem.endswith(" more") and problem.count(" is missing") == 3
 
@@ -279,7 +279,7 @@ def test_the_page_of_the_coupling_says_why_each_module_is_used() -> None:
 def test_few_modules_of_vllms_inside_are_imported() -> None:
     """The interfaces of logits processors are public."""
     imported = set()
-    for file in Path(compatibility.__file__).parent.rglob("*.py"):
+    for file in Path(plugin.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("vllm.v1"):
                 imported.add(str(node.module))

@@ -21,7 +21,7 @@ from pyaici.engines.engine import (
     VariablesChanged,
 )
 from pyaici.engines.vllm.engine import Families
-from pyaici.engines.vllm.frontend.events import Events, events_of, keep_all, variables_to_wire
+from pyaici.engines.vllm.frontend import Events, events_of, keep_all, variables_to_wire
 from pyaici.tokens import Vocabulary
 
 

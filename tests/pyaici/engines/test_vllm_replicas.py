@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.vllm.frontend.events import RankLoads, change_generate
+from pyaici.engines.vllm.frontend import RankLoads, change_generate
 
 
 def test_the_rank_with_the_fewest_choices_is_taken() -> None:

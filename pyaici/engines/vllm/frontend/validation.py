@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyaici.engines.vllm.frontend.arguments import ControllerCall, plugin_refusal, request_refusal
+from pyaici.engines.vllm.frontend import ControllerCall, plugin_refusal, request_refusal
 
 
 def _interfaces() -> tuple[type, ...]:

@@ -22,14 +22,14 @@ from aicirt.contract.errors import AiciError, EmptyMaskError, ResultError
 from aicirt.contract.messages import StepInput, Truncation
 from pyaici.client.masks import count_allowed, pack_row
 from pyaici.client.results import Look, MidResult, Row
-from pyaici.engines.vllm.frontend.events import Events, variables_to_wire
-from pyaici.engines.vllm.workers import rows
+from pyaici.engines.vllm.frontend import Events, variables_to_wire
+from pyaici.engines.vllm.workers import Logprobs, WorkerRow, fill_mask, make_row
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from pyaici.engines.connection import Prepared, VocabularyRuntime
-    from pyaici.engines.vllm.frontend.arguments import ControllerCall
+    from pyaici.engines.vllm.frontend import ControllerCall
 
 log = logging.getLogger("vllm.aici")
 
@@ -41,7 +41,7 @@ MAX_IDLE = 1000
 MAX_LATE = 3
 _MASKS = RowKind.BITMASK, RowKind.ALL, RowKind.TOKEN
 #: the rows of a pass whose token is discarded, which must not advance a seeded generator
-DISCARDED = [rows.Row(temperature=0.0)]
+DISCARDED = [WorkerRow(temperature=0.0)]
 
 
 class Ending(Enum):
@@ -165,10 +165,10 @@ class Controlled:
     repeatable: bool = False
     #: the controller has a post_process
     has_post: bool = False
-    #: from the last pass: float32 [positions], see `rows.MASS`; None = unknown
+    #: from the last pass: float32 [positions], see `workers.MASS`; None = unknown
     masses: NDArray[np.float32] | None = None
     #: from the last pass; None = unknown
-    logprobs: rows.Logprobs | None = None
+    logprobs: Logprobs | None = None
     #: what the controller learns about the last sampled token
     measured: Measured = UNKNOWN
     #: number of passes in a row in which following its drafts took too long
@@ -247,7 +247,7 @@ class Controlled:
         known = {each.row.temperature for each in self._answers() if each.row is not None}
         return answer.row is None or not known or answer.row.temperature in known
 
-    def rows(self, parameters: Any) -> list[rows.Row]:
+    def rows(self, parameters: Any) -> list[WorkerRow]:
         """Returns what the masks do not express, for each position of a pass; empty if there is nothing.
 
         `parameters`: vLLM's SamplingParams of the request.
@@ -256,7 +256,7 @@ class Controlled:
         if answer is not None and answer.verb in (Verb.LATE, Verb.SUSPEND):
             return DISCARDED
         if isinstance(answer, Look):  # the token is discarded, too
-            return [rows.Row(temperature=0.0, mass=True, top=answer.top_logprobs)]
+            return [WorkerRow(temperature=0.0, mass=True, top=answer.top_logprobs)]
         if answer is None or (not self.guesses and not self.has_post and is_mask(answer.row)):
             return []  # nearly always
         mass = self.wants_mass
@@ -265,7 +265,7 @@ class Controlled:
         if any(row is not None and row.truncation is not None for row in given):
             # -1 and 0 are all tokens
             own = Truncation(parameters.top_p, max(0, parameters.top_k), parameters.min_p)
-        made = [rows.Row() if row is None else rows.make_row(row, mass=mass, own=own) for row in given]
+        made = [WorkerRow() if row is None else make_row(row, mass=mass, own=own) for row in given]
         return made if any(row.changes or row.mass for row in made) else []
 
     def _answers(self) -> list[MidResult]:
@@ -289,7 +289,7 @@ class Controlled:
         elif row is None:
             pack_row(words.view(np.uint32), Row(RowKind.TOKEN, token=self._forced(answer)))
         elif row.kind in (RowKind.SPARSE, RowKind.DENSE):
-            rows.fill_mask(row, words)
+            fill_mask(row, words)
         else:
             pack_row(words.view(np.uint32), row)
 
@@ -497,7 +497,7 @@ def is_measured(answer: MidResult, *, has_post: bool) -> bool:
 def measure(
     answer: MidResult,
     masses: NDArray[np.float32] | None,
-    logprobs: rows.Logprobs | None,
+    logprobs: Logprobs | None,
     position: int,
 ) -> Measured:
     """Returns the numbers about the token at this position of a pass, which `answer` has allowed.

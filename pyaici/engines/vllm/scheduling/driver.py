@@ -7,20 +7,28 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.abi import LOOK_LISTS, Verb
-from aicirt.contract.errors import AiciError, RuntimeFailure, TemplateGoneError, WorkerDiedError
+from aicirt.contract.errors import (
+    AiciError,
+    RuntimeFailure,
+    TemplateGoneError,
+    VocabularyError,
+    WorkerDiedError,
+)
 from aicirt.contract.messages import StepInput
 from pyaici.client.arguments import Capabilities
 from pyaici.client.results import Look, MidResult
+from pyaici.engines.connection import tokenizer_vocabulary
 from pyaici.engines.vllm.scheduling.controlled import PAUSE, Controlled, Guess, Outcome, allows
 
 if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
     from pyaici.client.step import Step
     from pyaici.engines.connection import Connection, Prepared, VocabularyRuntime
-    from pyaici.engines.vllm.frontend.arguments import ControllerCall
+    from pyaici.engines.vllm.frontend import ControllerCall
+    from pyaici.tokens import Vocabulary
 
 
 log = logging.getLogger("vllm.aici")
@@ -480,3 +488,18 @@ def _samples(controlled: Controlled) -> bool:
     """Returns whether the next draft would be sampled; otherwise it belongs to a splice."""
     answer = controlled.answer_behind(len(controlled.guesses))
     return answer is not None and answer.verb == Verb.SAMPLE
+
+
+def engine_vocabulary(vllm_config: Any) -> Vocabulary:
+    """Returns the vocabulary of the model that vLLM runs, as wide as its logits.
+
+    Raises VocabularyError if the bytes of its tokens cannot be determined.
+    """
+    from vllm.tokenizers import cached_tokenizer_from_config
+
+    model = vllm_config.model_config
+    tokenizer = cached_tokenizer_from_config(model)
+    if tokenizer is None:
+        raise VocabularyError("controllers need a tokenizer: start vLLM without skip_tokenizer_init")
+    eos = model.try_get_generation_config().get("eos_token_id")
+    return tokenizer_vocabulary(tokenizer, model.tokenizer, model.get_vocab_size(), eos)

@@ -28,7 +28,7 @@ from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
 from aicirt.contract.errors import ArgumentError, ResultError
-from pyaici.engines.vllm.frontend.events import KEY, OF_RUNTIME, Events
+from pyaici.engines.vllm.frontend import KEY, OF_RUNTIME, Events
 from pyaici.engines.vllm.scheduling.controlled import Held
 from pyaici.engines.vllm.versions import allow_all_ends_of_thinking, carry_error, hash_lookahead
 

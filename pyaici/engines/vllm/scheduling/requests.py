@@ -17,13 +17,15 @@ from aicirt.contract.errors import AiciError, ArgumentError, ResultError
 from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
 from pyaici.engines import WORK_FACTOR
-from pyaici.engines.vllm.frontend.arguments import (
+from pyaici.engines.vllm.frontend import (
     ControllerCall,
+    Events,
     drafts_refusal,
+    error_to_wire,
+    failure_reason,
     request_refusal,
     rows_refusal,
 )
-from pyaici.engines.vllm.frontend.events import Events, error_to_wire, failure_reason
 from pyaici.engines.vllm.scheduling.controlled import DISCARDED, Controlled, Ending, Held, Outcome
 from pyaici.engines.vllm.scheduling.driver import ControllerDriver
 from pyaici.engines.vllm.scheduling.groups import UNUSED, Groups
@@ -47,8 +49,7 @@ from pyaici.engines.vllm.scheduling.request_state import (
     tokens_of_thinking,
     uses_nothing,
 )
-from pyaici.engines.vllm.scheduling.startup import make_driver
-from pyaici.engines.vllm.workers.rows import LOGPROBS, MASS, ROWS, Logprobs, Row
+from pyaici.engines.vllm.workers import LOGPROBS, MASS, ROWS, Logprobs, WorkerRow
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,9 +75,9 @@ _NOT_APPLIED = (
 class ControlledRequests:
     """The controlled requests of one scheduler."""
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, make_driver: Callable[..., ControllerDriver]) -> None:
         """`scheduler`: not used before its constructor has finished."""
-        self._scheduler = scheduler
+        self._scheduler, self._make_driver = scheduler, make_driver
         self._socket = os.environ.get("AICI_SOCKET")
         #: makes the runtime for the first request with a controller; a recording program replaces it
         self.make_runtime: Callable[..., Runtime] = Runtime
@@ -230,7 +231,7 @@ class ControlledRequests:
     def send_rows(self, scheduler_output: Any, grammar_output: Any) -> None:
         """Sends workers what the masks of a pass do not express; see `rows`."""
         assert self.driver is not None
-        sent: dict[str, list[Row]] = {}
+        sent: dict[str, list[WorkerRow]] = {}
         for request_id in grammar_output.structured_output_request_ids:
             controlled = self.driver.requests.get(request_id)
             if controlled is None:
@@ -254,7 +255,7 @@ class ControlledRequests:
         Fails requests whose biases or temperatures were not applied.
         """
         assert self.driver is not None
-        sent: dict[str, list[Row]] = getattr(scheduler_output, ROWS)
+        sent: dict[str, list[WorkerRow]] = getattr(scheduler_output, ROWS)
         masses = getattr(model_runner_output, MASS, None)
         self._masses = masses or {}
         self._logprobs = getattr(model_runner_output, LOGPROBS, {})
@@ -300,7 +301,7 @@ class ControlledRequests:
     def _conductor(self) -> ControllerDriver:
         if self.driver is None:
             rows = self._rows_refusal is None
-            self.driver = make_driver(self._scheduler, self._socket, self.make_runtime, rows=rows)
+            self.driver = self._make_driver(self._scheduler, self._socket, self.make_runtime, rows=rows)
         return self.driver
 
     # -- the end of a step ----------------------------------------------------------------------

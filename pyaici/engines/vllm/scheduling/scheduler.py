@@ -8,16 +8,32 @@ they would end vLLM's engine.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import torch
+
+from aicirt.contract.abi import LOOK_NEVER
 from aicirt.contract.errors import ResultError
+from pyaici.client.runtime import rows_for
+from pyaici.engines.connection import Connection
 from pyaici.engines.vllm.scheduling.controlled import Ending, Outcome
+from pyaici.engines.vllm.scheduling.driver import (
+    CAPABILITIES,
+    MAX_DRAFT_COPIES,
+    ControllerDriver,
+    engine_vocabulary,
+)
 from pyaici.engines.vllm.scheduling.request_state import suspended, unending
 from pyaici.engines.vllm.scheduling.requests import END, ControlledRequests
-from pyaici.engines.vllm.workers.rows import ROWS
+from pyaici.engines.vllm.workers import ROWS
+
+if TYPE_CHECKING:
+    from pyaici.client.runtime import Runtime
 
 log = logging.getLogger("vllm.aici")
 
@@ -26,7 +42,7 @@ class SchedulerMixin:
     """A mixin to put before a scheduler class of vLLM: ``class Mine(SchedulerMixin, AsyncScheduler)``."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
-        self._aici = ControlledRequests(self)
+        self._aici = ControlledRequests(self, make_driver)
         super().__init__(*args, **keywords)
         _before(self.structured_output_manager, "clear_backend", self._aici_close)  # type: ignore[attr-defined]
 
@@ -161,3 +177,59 @@ def _before(owner: Any, name: str, what: Callable[[], None]) -> None:
             return method(*args, **keywords)
 
         setattr(owner, name, both)
+
+
+# -- the first request with a controller --------------------------------------------------------------
+
+
+def make_driver(
+    scheduler: Any, socket: str | None, make_runtime: Callable[..., Runtime], *, rows: bool
+) -> ControllerDriver:
+    """Returns the driver of a scheduler's controllers. `rows`: workers can apply biases and temperatures."""
+    let_processes_sleep()
+    config, manager = scheduler.vllm_config, scheduler.structured_output_manager
+    running = config.scheduler_config.max_num_seqs
+    if manager._grammar_bitmask is None:
+        # every backend of vLLM allocates this at its first request
+        masks = running * (1 + config.num_speculative_tokens)
+        words = (config.model_config.get_vocab_size() + 31) // 32
+        manager._grammar_bitmask = torch.full((masks, words), -1, dtype=torch.int32)
+    copies = min(running * config.num_speculative_tokens, MAX_DRAFT_COPIES)
+    connection = Connection(
+        functools.partial(engine_vocabulary, config),
+        socket=socket,
+        num_rows=rows_for(running + copies),
+        make_runtime=make_runtime,
+    )
+    capabilities = (
+        CAPABILITIES if rows else replace(CAPABILITIES, logprobs=False, top_logprobs=0, look=LOOK_NEVER)
+    )
+    return ControllerDriver(connection, most_copies=copies, capabilities=capabilities)
+
+
+def let_processes_sleep() -> None:
+    """Has vLLM's engine processes wake a scheduler that sleeps when a message comes to them. Idempotent.
+
+    Not those of ranks that run each step together, which must not sleep.
+    """
+    from vllm.v1.engine.core import DPEngineCoreProc, EngineCoreProc
+
+    process = EngineCoreProc._process_input_queue
+    if hasattr(process, "__wrapped__"):
+        return
+
+    @functools.wraps(process)
+    def process_input_queue(core: Any) -> None:
+        requests = getattr(core.scheduler, "_aici", None)
+        if requests is not None and not requests.can_be_woken and not isinstance(core, DPEngineCoreProc):
+            put = core.input_queue.put
+
+            def put_and_wake(*args: Any, **keywords: Any) -> None:
+                put(*args, **keywords)
+                requests.end_sleep()
+
+            core.input_queue.put = put_and_wake  # `put_nowait` calls it, too
+            requests.can_be_woken = True
+        process(core)
+
+    EngineCoreProc._process_input_queue = process_input_queue

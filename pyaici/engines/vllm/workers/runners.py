@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from pyaici.client.masks import truncate
-from pyaici.engines.vllm.workers.rows import GREEDY_BELOW, LOGPROBS, MASS, ROWS, Logprobs, Row
+from pyaici.engines.vllm.workers import GREEDY_BELOW, LOGPROBS, MASS, ROWS, Logprobs, WorkerRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,7 +90,7 @@ def keep_output(runner: Any) -> None:
 class StepRows:
     """The rows of one step: measures logits before and after the mask, adds biases, leaves out tokens."""
 
-    def __init__(self, rows: Mapping[str, Sequence[Row]], temperatures: Mapping[str, float]) -> None:
+    def __init__(self, rows: Mapping[str, Sequence[WorkerRow]], temperatures: Mapping[str, float]) -> None:
         """`temperatures`: the temperature of each request in this step."""
         self._rows = rows
         self._temperatures = temperatures
@@ -216,7 +216,7 @@ class StepRows:
         return chosen / _to_device(np.array(scale, np.float32), logits.device)[:, None]
 
 
-def add_biases(logits: torch.Tensor, biased: Sequence[tuple[int, Row]]) -> None:
+def add_biases(logits: torch.Tensor, biased: Sequence[tuple[int, WorkerRow]]) -> None:
     """Adds biases to lines of logits [lines, V] in place, in float32. Each line is listed once.
 
     Raises ValueError if a row names a token that the logits do not have.
@@ -268,7 +268,7 @@ class LogitsRows:
 
     def sample_tokens(self, grammar_output: Any) -> Any:
         """Samples like the runner, under the rows of `grammar_output` if there are any."""
-        rows: Mapping[str, Sequence[Row]] | None = getattr(grammar_output, ROWS, None)
+        rows: Mapping[str, Sequence[WorkerRow]] | None = getattr(grammar_output, ROWS, None)
         if not rows:
             return self._sample_tokens(grammar_output)
         step = None
@@ -286,7 +286,9 @@ class LogitsRows:
             setattr(output, LOGPROBS, step.measured_logprobs())
         return result
 
-    def prepare_step(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
+    def prepare_step(
+        self, rows: Mapping[str, Sequence[WorkerRow]], stack: contextlib.ExitStack
+    ) -> StepRows | None:
         """Prepares a step; closing `stack` undoes that. Returns None if this rank samples nothing."""
         raise NotImplementedError
 
@@ -299,7 +301,9 @@ class RowsOfRunnerV1(LogitsRows):
         #: generators of requests with temperature 0, by request id
         self._generators: dict[str, torch.Generator] = {}
 
-    def prepare_step(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
+    def prepare_step(
+        self, rows: Mapping[str, Sequence[WorkerRow]], stack: contextlib.ExitStack
+    ) -> StepRows | None:
         """See `LogitsRows.prepare_step`."""
         runner, state = self._runner, self._runner.execute_model_state
         if state is None or state.logits is None:
@@ -380,7 +384,9 @@ class RowsOfRunnerV1(LogitsRows):
 class RowsOfRunnerV2(LogitsRows):
     """Rows for vLLM's model runner V2, which computes logits while it samples and keeps requests in slots."""
 
-    def prepare_step(self, rows: Mapping[str, Sequence[Row]], stack: contextlib.ExitStack) -> StepRows | None:
+    def prepare_step(
+        self, rows: Mapping[str, Sequence[WorkerRow]], stack: contextlib.ExitStack
+    ) -> StepRows | None:
         """See `LogitsRows.prepare_step`."""
         runner = self._runner
         if runner.execute_model_state is None or not runner.is_last_pp_rank:
@@ -452,7 +458,7 @@ class RowsOfRunnerV2(LogitsRows):
                 state.np[places], state.gpu = before, on_device
 
 
-def asked_temperatures(rows: Mapping[str, Sequence[Row]], batch: Mapping[str, Any]) -> dict[str, float]:
+def asked_temperatures(rows: Mapping[str, Sequence[WorkerRow]], batch: Mapping[str, Any]) -> dict[str, float]:
     """Returns the temperatures that rows of this batch set. All positions of a request have the same."""
     found = {}
     for name, each in rows.items():
@@ -462,7 +468,7 @@ def asked_temperatures(rows: Mapping[str, Sequence[Row]], batch: Mapping[str, An
     return found
 
 
-def truncated(rows: Mapping[str, Sequence[Row]], batch: Mapping[str, Any]) -> list[str]:
+def truncated(rows: Mapping[str, Sequence[WorkerRow]], batch: Mapping[str, Any]) -> list[str]:
     """Returns the requests of this batch whose rows leave out tokens, in place of vLLM."""
     return [name for name in rows if name in batch and any(row.truncation is not None for row in rows[name])]
 

@@ -16,7 +16,7 @@ import pytest
 from lab.system.forked import VLLM, run_forked
 from lab.vllm.server import MODEL, Servers
 from lab.vllm.shims.other_vllm import make_other_vllm
-from pyaici.engines.vllm.compatibility import Sources, differences, find_by_import
+from pyaici.engines.vllm.plugin import Sources, differences, find_by_import
 from tests.docs.blocks import ROOT
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
 

@@ -11,7 +11,7 @@ from vllm.v1.request import RequestStatus
 from pyaici import VllmEngine
 from pyaici.client.runtime import Runtime
 from pyaici.engines.engine import Request
-from pyaici.engines.vllm.frontend.arguments import ControllerCall
+from pyaici.engines.vllm.frontend import ControllerCall
 from pyaici.engines.vllm.scheduling import request_state
 from pyaici.scripting.script import LANGUAGE_NAMES, interpreter_file, read_request
 from tests.pyaici.engines.vllm.requests import scheduler_of

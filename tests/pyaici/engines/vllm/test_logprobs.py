@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyaici.engines.engine import FinishReason, Request, Sampling
-from pyaici.engines.vllm.frontend.events import events_of
+from pyaici.engines.vllm.frontend import events_of
 from tests.pyaici.engines.vllm.requests import FRANCE, counter, generate, parameters
 from tests.thorough import also
 

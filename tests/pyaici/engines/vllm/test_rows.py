@@ -12,7 +12,7 @@ import pytest
 from lab.vllm.engines import OPTIONS
 from pyaici import VllmEngine
 from pyaici.engines.engine import Request, Sampling
-from pyaici.engines.vllm.frontend.arguments import rows_refusal
+from pyaici.engines.vllm.frontend import rows_refusal
 from tests.pyaici.engines.vllm.configurations import ConfiguredEngines
 from tests.pyaici.engines.vllm.requests import FRANCE, counter, generate, parameters
 from tests.thorough import also, cases

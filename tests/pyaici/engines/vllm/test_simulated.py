@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from lab.system.fetch import ENGINES
 from lab.vllm.simulated import VARIABLE
-from pyaici.engines.vllm.names import VERSIONS
+from pyaici.engines.vllm.versions import VERSIONS
 from tests.thorough import also, thorough
 
 pytestmark = [pytest.mark.slow, pytest.mark.real_worker]
