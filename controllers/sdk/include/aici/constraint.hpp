@@ -42,8 +42,6 @@
 #include "aici/controller.hpp"
 #include "aici/detail/answer_cache.hpp"
 #include "aici/detail/cursor.hpp"
-#include "aici/detail/spelling.hpp"
-#include "aici/detail/warming.hpp"
 #include "aici/functional.hpp"
 #include "aici/warmable.hpp"
 

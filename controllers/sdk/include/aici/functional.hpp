@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "aici/detail/byte_set.hpp"
+#include "aici/detail/containers.hpp"
 #include "aici/recognizer.hpp"
 #include "aici/types.hpp"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aici/detail/hash_index.hpp"
+#include "aici/detail/containers.hpp"
 #include "aici/functional.hpp"
 #include "aici/substring.hpp"
 

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aici/detail/byte_set.hpp"
+#include "aici/detail/containers.hpp"
 #include "aici/functional.hpp"
 #include "aici/types.hpp"
 

@@ -1,10 +1,10 @@
 // Exports `aici_found`. A linker takes this file only for controllers that report what they found.
-#include "aici/detail/warming.hpp"
+#include "aici/detail/answer_cache.hpp"
 
 #include <cstring>
 
 #include "aici.h"
-#include "aici/detail/hash_index.hpp"
+#include "aici/detail/containers.hpp"
 
 namespace aici::detail {
 

@@ -14,7 +14,6 @@
 #include "aici/cfg/grammar.hpp"
 #include "aici/types.hpp"
 #include "rules.hpp"
-#include "source.hpp"
 
 namespace aici::gbnf {
 

@@ -12,7 +12,6 @@
 #include "aici/host.hpp"
 #include "aici/substring.hpp"
 #include "rules.hpp"
-#include "source.hpp"
 
 namespace aici::kbnf {
 

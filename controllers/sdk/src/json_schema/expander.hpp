@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "aici/detail/hash_index.hpp"
+#include "aici/detail/containers.hpp"
 #include "aici/json_schema/limits.hpp"
 #include "branch.hpp"
 #include "strings.hpp"

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "aici/detail/regex/alphabet.hpp"
+#include "aici/detail/regex/automaton.hpp"
 #include "aici/regex/regex.hpp"
 #include "branch.hpp"
 

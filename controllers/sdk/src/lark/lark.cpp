@@ -18,7 +18,6 @@
 #include "aici/regex/limits.hpp"
 #include "aici/substring.hpp"
 #include "../front/rules.hpp"
-#include "../front/source.hpp"
 #include "syntax.hpp"
 
 namespace aici::lark {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "aici/types.hpp"
-#include "../front/source.hpp"
+#include "../front/rules.hpp"
 
 namespace aici::lark {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "aici/detail/hash_index.hpp"
+#include "aici/detail/containers.hpp"
 #include "aici/detail/lr/parser.hpp"
 
 namespace aici::lr {

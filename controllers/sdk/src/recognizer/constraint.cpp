@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "aici/bias.hpp"
-#include "aici/detail/spelling.hpp"
+#include "aici/detail/cursor.hpp"
 #include "aici/host.hpp"
 #include "aici/vocabulary.hpp"
 
@@ -142,7 +142,7 @@ void allow_special(const Vocabulary& vocab, SpecialToken which, std::uint32_t* o
   }
 }
 
-// For the explorer of states (warming.hpp).
+// For the explorer of states (answer_cache.hpp).
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "aici/detail/regex/alphabet.hpp"
+#include "aici/detail/regex/automaton.hpp"
 
 #include <algorithm>
 #include <cstring>

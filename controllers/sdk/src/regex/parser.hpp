@@ -11,8 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aici/detail/hash_index.hpp"
-#include "aici/detail/regex/alphabet.hpp"
+#include "aici/detail/containers.hpp"
 #include "aici/detail/regex/automaton.hpp"
 #include "aici/regex/limits.hpp"
 

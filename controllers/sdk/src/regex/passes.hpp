@@ -7,8 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "aici/detail/hash_index.hpp"
-#include "aici/detail/regex/alphabet.hpp"
+#include "aici/detail/containers.hpp"
 #include "aici/detail/regex/automaton.hpp"
 #include "aici/regex/limits.hpp"
 #include "aici/regex/regex.hpp"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "aici/detail/regex/alphabet.hpp"
+#include "aici/detail/regex/automaton.hpp"
 
 namespace aici::regex {
 

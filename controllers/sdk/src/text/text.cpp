@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "aici/choices.hpp"
-#include "aici/detail/byte_set.hpp"
+#include "aici/detail/containers.hpp"
 #include "aici/host.hpp"
 #include "aici/json.hpp"
 #include "aici/quotation.hpp"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "aici/detail/lr/parser.hpp"
-#include "../front/source.hpp"
+#include "../front/rules.hpp"
 
 namespace aici::yacc {
 

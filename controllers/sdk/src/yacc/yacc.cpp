@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "aici/detail/lr/lexer.hpp"
+#include "aici/detail/lr/parser.hpp"
 #include "aici/host.hpp"
 #include "aici/regex/regex.hpp"
 #include "aici/vocabulary.hpp"

@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "aici/detail/cfg/terminals.hpp"
-#include "aici/detail/hash_index.hpp"
+#include "aici/detail/containers.hpp"
 
 namespace aici::cfg {
 

@@ -20,7 +20,7 @@
 
 #include "aici/cfg/grammar.hpp"
 #include "aici/detail/answer_cache.hpp"
-#include "aici/detail/byte_set.hpp"
+#include "aici/detail/containers.hpp"
 #include "aici/detail/cfg/columns.hpp"
 #include "aici/detail/cfg/scanner.hpp"
 #include "aici/functional.hpp"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aici/detail/hash_index.hpp"
+#include "aici/detail/containers.hpp"
 #include "aici/json_schema/limits.hpp"
 
 namespace aici::json_schema {

@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "aici/detail/byte_set.hpp"
+#include "aici/detail/containers.hpp"
 #include "aici/detail/regex/automaton.hpp"
 #include "aici/functional.hpp"
 #include "aici/regex/limits.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "aici/cfg/grammar.hpp"
-#include "aici/detail/hash_index.hpp"
+#include "aici/detail/containers.hpp"
 
 namespace aici::cfg {
 

@@ -20,9 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "aici/detail/byte_set.hpp"
+#include "aici/detail/containers.hpp"
 #include "aici/detail/cfg/terminals.hpp"
-#include "aici/detail/hash_index.hpp"
 
 namespace aici::cfg {
 
