@@ -217,7 +217,10 @@ class TemplateGoneError(RuntimeFailure):
 
 
 class OwnerLimitError(RuntimeFailure):
-    """An owner has reached a limit per owner; other owners are not affected."""
+    """An owner has reached a limit per owner; other owners are not affected.
+
+    `detail["limit"]` is its value. `detail["setting"]` is the name of the setting if room can be made for it.
+    """
 
     code = "owner_limit"
 

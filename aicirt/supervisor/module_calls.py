@@ -59,6 +59,7 @@ class Uploads:
                 raise OwnerLimitError(
                     f"owner {owner!r} has uploaded modules and scripts that count {have} bytes, and this one "
                     f"counts {nbytes}; the limit is {self._limit} (owner_upload_bytes): remove some first",
+                    setting="owner_upload_bytes",
                     limit=self._limit,
                 )
             yield

@@ -36,7 +36,7 @@ from pyaici.engines.options import (
     add_choice_options,
     add_second_option,
     add_trust_option,
-    find_module,
+    find_or_upload,
     option_group,
     read_argument,
     read_choice,
@@ -229,7 +229,7 @@ def _open_local(
 
     engine = _engine(arguments, stack)
     assert engine.runtime is not None
-    module = find_module(engine.runtime, arguments.controller)
+    module = find_or_upload(engine.runtime, arguments.controller)
     fitting = [
         replace(example, prompt=as_prompt(example.prompt, arguments.chat, engine.tokenizer))
         if isinstance(example.prompt, str)

@@ -23,7 +23,7 @@ from pyaici.bundled import (
 )
 from pyaici.cli.artifacts import controller_here
 from pyaici.cli.command import add_command
-from pyaici.cli.place import add_place, find_module, open_place, require_store
+from pyaici.cli.place import add_place, open_place, require_store, resolve_module
 from pyaici.scripting.script import Script, read_script
 
 _CONTROLLER_HELP = (
@@ -286,7 +286,7 @@ def tag(arguments: argparse.Namespace) -> int:
     """Adds the tag, and prints the id of the module and its tags."""
     check_tag(arguments.name)
     with open_place(arguments) as place:
-        module = find_module(place, arguments.controller)
+        module = resolve_module(place, arguments.controller)
         place.tag(module, arguments.name)
         (names,) = [found.tags for found in place.list() if found.id == module]
     show(f"{module}  {', '.join(sorted(names))}")
@@ -335,7 +335,7 @@ def _add_remove(commands: Any) -> None:
 def remove(arguments: argparse.Namespace) -> int:
     """Removes the module, and prints its id and whether it was deleted."""
     with open_place(arguments) as place:
-        module = find_module(place, arguments.controller)
+        module = resolve_module(place, arguments.controller)
         gone = place.remove(module, arguments.force)
     show(f"{module}  {'removed' if gone else 'stays: other owners have uploaded or tagged it'}")
     return 0

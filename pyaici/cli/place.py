@@ -90,7 +90,7 @@ def require_store(arguments: argparse.Namespace) -> None:
         raise AiciError(f"there is no folder {arguments.store}")
 
 
-def find_module(place: Place, name: str) -> str:
+def resolve_module(place: Place, name: str) -> str:
     """Returns the id of the module that `name` identifies.
 
     Raises UnknownControllerError if there is no such module, or more than one.

@@ -472,7 +472,7 @@ def controller_file(name: str) -> Path | None:
     return local_controller(name) if language is None else interpreter_file(language)
 
 
-def find_module(runtime: Runtime, name: str) -> str:
+def find_or_upload(runtime: Runtime, name: str) -> str:
     """Returns the id of a controller: of a file, which is uploaded, or of a name that `Runtime.find` takes.
 
     Raises UnknownControllerError, InterpreterMissingError, ModuleError.

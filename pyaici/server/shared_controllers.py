@@ -126,7 +126,7 @@ class SharedControllers(ControllerStore):
                 return await upload()
             except OwnerLimitError as error:
                 # room does not help against the limits of compilations
-                if "owner_upload_bytes" not in error.message or not await self._evict(user):
+                if error.detail.get("setting") != "owner_upload_bytes" or not await self._evict(user):
                     raise
 
     async def _bring_interpreter(self, script: StoredScript, user: User) -> None:

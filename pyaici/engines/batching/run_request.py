@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pyaici.engines.options import (
-    find_module,
+    find_or_upload,
     generate,
     keep_recording,
     open_runtime,
@@ -57,7 +57,7 @@ def run_request(
         vocabulary: Vocabulary | None = None
         if arguments.controller != "none":
             runtime = stack.enter_context(open_runtime(arguments))
-            request = replace(request, controller=find_module(runtime, arguments.controller))
+            request = replace(request, controller=find_or_upload(runtime, arguments.controller))
         path = path or default_model()
         if runtime is not None:
             vocabulary = try_argument(runtime, request, arguments, partial(read_vocabulary, path))

@@ -29,7 +29,7 @@ from pyaici.engines.options import (
     add_sampling_options,
     add_trust_option,
     find_folder,
-    find_module,
+    find_or_upload,
     generate,
     keep_recording,
     naming_trust_option,
@@ -84,7 +84,7 @@ def run_controller(arguments: argparse.Namespace) -> int:
             socket = Path(arguments.socket or _shared_daemon(arguments) or _own_daemon(arguments, stack))
             folder = folder or default_model_path()
             runtime = stack.enter_context(open_runtime(arguments, socket))
-            request = replace(request, controller=find_module(runtime, arguments.controller))
+            request = replace(request, controller=find_or_upload(runtime, arguments.controller))
             try_argument(runtime, request, arguments, partial(read_vocabulary, folder))
             os.environ["AICI_SOCKET"] = str(socket)  # where the AICI plugin in vLLM finds the module
         return _generate(folder or default_model_path(), request, arguments, runtime)

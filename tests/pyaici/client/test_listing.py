@@ -64,8 +64,9 @@ def test_quotas_persist_across_restarts(world: World, tmp_path: Path) -> None:
             assert ann.upload(small_module(0)).id == ids[0], "a known module must not count again"
     with Daemon(workers=1, store=tmp_path, limits=limits) as daemon:
         with Runtime(daemon.socket_path, owner="ann") as ann, Runtime(daemon.socket_path, owner="bob") as bob:
-            with pytest.raises(OwnerLimitError, match=r"count 196608 bytes, .* limit is 196608 \("):
+            with pytest.raises(OwnerLimitError, match=r"count 196608 bytes, .* limit is 196608 \(") as caught:
                 ann.upload(small_module(3))
+            assert caught.value.detail == {"setting": "owner_upload_bytes", "limit": 196608}
             assert bob.upload(small_module(3))
             assert ann.remove(ids[0])
             assert ann.upload(small_module(4))

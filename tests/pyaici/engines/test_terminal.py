@@ -24,7 +24,7 @@ from pyaici.engines.engine import (
     Suspended,
     TokensAppended,
 )
-from pyaici.engines.options import find_module
+from pyaici.engines.options import find_or_upload
 from pyaici.engines.terminal import Kind, Terminal, Transcripts
 
 EVENTS: list[Event] = [
@@ -181,6 +181,6 @@ def test_a_terminal_shows_that_a_controller_is_prepared(
         def find(self, _name: str) -> str:
             return "id"
 
-    assert find_module(cast(Runtime, Compiled()), "my_tag") == "id"
+    assert find_or_upload(cast(Runtime, Compiled()), "my_tag") == "id"
     shown = capsys.readouterr().err
     assert "preparing my_tag" in shown if terminal == "1" else not shown
