@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
-from aicirt.system.terminal import leave
+from aicirt.system.terminal import exit_process
 from pyaici.engines.hf.program import main
 
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

@@ -8,8 +8,8 @@ run_hf.py has more examples. `pyaici.engines.llama.program` implements the comma
 
 from __future__ import annotations
 
-from aicirt.system.terminal import leave
+from aicirt.system.terminal import exit_process
 from pyaici.engines.llama.program import main
 
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

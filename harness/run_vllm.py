@@ -5,8 +5,8 @@ run_hf.py has examples of the options. `pyaici.engines.vllm.program` implements 
 
 from __future__ import annotations
 
-from aicirt.system.terminal import leave
+from aicirt.system.terminal import exit_process
 from pyaici.engines.vllm.program import main
 
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

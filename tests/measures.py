@@ -15,13 +15,13 @@ from tests.structure import ROOT, files, imported, modules, statements_in
 
 LIMITS = {
     "files of Python": 333,
-    "lines of Python": 70_290,
+    "lines of Python": 70_282,
     "files of the SDK": 110,
     "files of Python under 60 lines": 55,
     "circles of files": 0,
     "files in circles": 0,
     "functions over 60 lines": 0,
-    "names defined more than five times": 33,
+    "names defined more than five times": 25,
     "names with MOST or LEAST": 0,
 }
 #: lines from which a file, or a function, counts as long

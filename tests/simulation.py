@@ -409,9 +409,9 @@ class Bell(Doorbell):
         if self.file is not None and (interrupt := _world().listeners.get(_inode(self.file))) is not None:
             interrupt()
 
-    def wait(self, timeout: float) -> bool:
+    def wait_for_ring(self, timeout: float) -> bool:
         _world().until(lambda: self.rung, timeout)
-        return super().wait(0)
+        return super().wait_for_ring(0)
 
 
 def _inode(file: Descriptor) -> int:
@@ -491,7 +491,7 @@ class LocalWorker:
     def turn(self) -> None:
         """Does the next part of a round of `Worker.run`."""
         worker = self.worker
-        called = self._bell.wait(0) and not self._busy
+        called = self._bell.wait_for_ring(0) and not self._busy
         busy = worker._serve()
         if called and not busy:
             busy = worker._expect_step()
@@ -529,7 +529,7 @@ class _Child:
         self._local.close()
         os.eventfd_write(self.pidfd.fd, 1)
 
-    def wait(self) -> int:
+    def wait_for_exit(self) -> int:
         return self.status
 
 

@@ -218,7 +218,7 @@ class Doorbell:
         words = self._words
         return words is not None and words[_RUNG] != 0
 
-    def wait(self, timeout: float) -> bool:
+    def wait_for_ring(self, timeout: float) -> bool:
         """Waits up to `timeout` seconds (0 = do not wait); returns True if the bell was rung, however often.
 
         Returns early on a signal. A bell has one waiter.
@@ -267,7 +267,7 @@ class CpuPlacement:
         #: the processors allowed before, and those allowed now; None = unchanged
         self._narrowed: tuple[set[int], set[int]] | None = None
 
-    def leave(self, cpus: Iterable[int]) -> None:
+    def avoid_processors(self, cpus: Iterable[int]) -> None:
         """Excludes these processors until `restore`, if any other is allowed."""
         self.restore()
         allowed = os.sched_getaffinity(0)
@@ -277,7 +277,7 @@ class CpuPlacement:
             self._narrowed = allowed, others
 
     def restore(self) -> None:
-        """Allows the processors that `leave` has excluded, unless the affinity has been changed meanwhile."""
+        """Allows the processors that `avoid_processors` has excluded, unless the affinity has changed."""
         if self._narrowed is None:
             return
         allowed, narrowed = self._narrowed

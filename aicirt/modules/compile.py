@@ -150,7 +150,7 @@ class _Compilation:
     ) -> None:
         if self._child is not None:
             self._child.kill()
-            self._child.wait()
+            self._child.wait_for_exit()
             if self._spent is not None:
                 self._spent(self._child.cpu_s)
         if not self._done:
@@ -159,7 +159,7 @@ class _Compilation:
     def outcome(self) -> ControllerInfo:
         """Returns the result of a child that has ended. Raises the child's error, or one for how it ended."""
         assert self._child is not None
-        status, cost = self._child.wait(), self.cost
+        status, cost = self._child.wait_for_exit(), self.cost
         output = _end_of(self._err)
         if status == -signal.SIGXCPU:
             raise CompileLimitError(f"compiling took more than {cost.cpu_s} s of CPU time", limit="cpu_s")

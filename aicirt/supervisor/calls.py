@@ -70,7 +70,7 @@ class Offer:
     def inform(self, event: dict[str, Any], result: bytes) -> None:
         """Tells the connection of a call that a request with this offer has made, or of its `result`."""
         told = {"content": result} if self.results and "ended" in event else {}
-        self.desk.tell({**event, **told, "offer": self.token}, self.owner)
+        self.desk.report_event({**event, **told, "offer": self.token}, self.owner)
 
 
 @dataclass(slots=True, eq=False)
@@ -87,11 +87,11 @@ class Pending:
     timer: asyncio.TimerHandle
     where: Where
 
-    def tell(self, event: dict[str, Any], result: bytes = b"") -> None:
+    def report_event(self, event: dict[str, Any], result: bytes = b"") -> None:
         """Tells the offer that answers, and that of the request if it is watched."""
         event["token"] = self.offer.token
         if self.answering is not None and self.answering is not self.offer:
-            self.answering.desk.tell({**event, "offer": self.answering.token}, self.offer.owner)
+            self.answering.desk.report_event({**event, "offer": self.answering.token}, self.offer.owner)
         if self.offer.watched or self.answering is self.offer:
             self.offer.inform(event, result)
 
@@ -134,7 +134,7 @@ class Desk:
         """
         return self._held[owner] >= self._left
 
-    def tell(self, event: dict[str, Any], owner: str) -> None:
+    def report_event(self, event: dict[str, Any], owner: str) -> None:
         """Adds an event of an owner's request for `take`; drops it if the connection does not take them."""
         if not self.is_full(owner):
             self._untaken.setdefault(owner, deque()).append(event)
@@ -253,7 +253,7 @@ class Exchange:
         if offer.results:
             offer.inform({**_ended("", "withdrawn", 0.0, b""), "token": token}, b"")
 
-    def place(self, token: str, worker: WorkerProcess) -> None:
+    def assign_worker(self, token: str, worker: WorkerProcess) -> None:
         """Records that a request with this offer starts in this worker. Raises OfferError."""
         if (offer := self._offers.get(token)) is None:
             raise OfferError("the offer of calls that the request names does not exist (any more)")
@@ -304,7 +304,7 @@ class Exchange:
         pending = self._add_pending(where, offer, name, answering, self._settings.call_seconds)
         answering.desk.asked[pending.id] = pending
         self._by_owner[offer.owner] += 1
-        pending.tell(_made(pending.id, name, arguments, offer, answering.token))
+        pending.report_event(_made(pending.id, name, arguments, offer, answering.token))
         return None
 
     def _add_pending(
@@ -360,7 +360,7 @@ class Exchange:
             return _result(self._mailboxes.take_message(offer.mailbox)), ""
         pending = self._add_pending(where, offer, RECEIVE, None, self._settings.receive_seconds)
         offer.mailbox.receivers.append(pending)
-        pending.tell(_made(pending.id, RECEIVE, b"{}", offer, ""))
+        pending.report_event(_made(pending.id, RECEIVE, b"{}", offer, ""))
         return None
 
     # -- answers -----------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ class Exchange:
         """Ends a call with this result; `code`: that of its error."""
         self._take_out(pending)
         self._counters["calls_failed"] += bool(code)
-        pending.tell(_ended(pending.id, code, time.monotonic() - pending.since, result), result)
+        pending.report_event(_ended(pending.id, code, time.monotonic() - pending.since, result), result)
         self._answer(pending.where, result)
 
     def _too_late(self, where: Where, offer: Offer, seconds: float) -> None:
@@ -428,7 +428,7 @@ class Exchange:
     def _cancel_one(self, pending: Pending) -> None:
         """Ends a call whose request has ended."""
         self._take_out(pending)
-        pending.tell(_ended(pending.id, "cancelled", time.monotonic() - pending.since, b""))
+        pending.report_event(_ended(pending.id, "cancelled", time.monotonic() - pending.since, b""))
 
     def _take_out(self, pending: Pending) -> None:
         pending.timer.cancel()

@@ -53,7 +53,7 @@ class _Usage:
             self.spent.append((now, seconds))
         self.total += seconds
 
-    def forget(self, now: float) -> None:
+    def drop_old_usage(self, now: float) -> None:
         """Drops usage that is more than an hour old."""
         while self.spent and self.spent[0][0] <= now - _HOUR:
             self.spent.popleft()
@@ -106,7 +106,7 @@ class FairQueue:
         finally:
             self._turns.leave(owner)
 
-    def stats(self) -> dict[str, int]:
+    def count_turns(self) -> dict[str, int]:
         """Returns how many turns are under way and how many are waiting."""
         return {"running": self._turns.held.total(), "waiting": self._turns.waiting()[0]}
 
@@ -118,7 +118,7 @@ class FairQueue:
         usage, now, (limit, name) = self._used.get(owner), self._clock(), self._limits.owner_cpu_s
         if usage is None:
             return
-        usage.forget(now)
+        usage.drop_old_usage(now)
         if usage.total < limit:
             return
         minutes = math.ceil(usage.seconds_until(limit, now) / _MINUTE)

@@ -103,7 +103,7 @@ class ForkServer:
 def _end_unwanted(task: asyncio.Task[Child]) -> None:
     if not task.cancelled() and task.exception() is None:
         task.result().kill()
-        task.result().wait()
+        task.result().wait_for_exit()
 
 
 class _EndedError(Exception):

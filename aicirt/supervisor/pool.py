@@ -99,7 +99,7 @@ class WorkerPool:
         """Returns the owner that a process serves; None = all owners."""
         return None
 
-    def place(self, _owner: str = "") -> WorkerProcess:
+    def choose_worker(self, _owner: str = "") -> WorkerProcess:
         """Returns the worker for a new sequence of an owner, and counts the sequence.
 
         It is the least loaded one of those that answer. Raises WorkerDiedError if no worker is running.
@@ -108,7 +108,7 @@ class WorkerPool:
         if not living:
             raise self._none_runs()
         worker = min(living, key=lambda w: (w.owes(SLOW_SECONDS), w.load.score))
-        worker.load.place()
+        worker.load.count_placement()
         return worker
 
     def find(self, index: int, generation: int) -> WorkerProcess:
@@ -118,7 +118,7 @@ class WorkerPool:
             raise WorkerDiedError(f"worker {index} (generation {generation}) has ended")
         return worker
 
-    async def stop(self) -> None:
+    async def stop_all(self) -> None:
         """Stops all processes."""
         self._stopping = True  # a process whose death is noticed from now on is not replaced
         for attempt in self._attempts.values():
@@ -216,7 +216,7 @@ class TenantPool(WorkerPool):
         self._used: dict[int, float] = {}
         self._looking = self._loop.create_task(self._look())
 
-    def place(self, owner: str = "") -> WorkerProcess:
+    def choose_worker(self, owner: str = "") -> WorkerProcess:
         """Returns the owner's worker, which is started if there is none.
 
         Raises SpaceError if all places serve other owners, RuntimeFailure if no process can be started, and
@@ -225,11 +225,11 @@ class TenantPool(WorkerPool):
         worker = self._places[self._index(owner)]
         if not worker.alive:
             raise self._none_runs()
-        worker.load.place()
+        worker.load.count_placement()
         return worker
 
     def builder_for(self, owner: str) -> WorkerProcess:
-        """Returns the owner's builder; as `place`, but the builder may be dead."""
+        """Returns the owner's builder; as `choose_worker`, but the builder may be dead."""
         return self._places[BUILDER - self._index(owner)]
 
     def present_builder(self, owner: str) -> WorkerProcess | None:
@@ -242,10 +242,10 @@ class TenantPool(WorkerPool):
         index = process.index if process.index >= 0 else BUILDER - process.index
         return next((owner for owner, place in self._tenants.items() if place == index), None)
 
-    async def stop(self) -> None:
+    async def stop_all(self) -> None:
         """Stops all processes."""
         self._looking.cancel()
-        await super().stop()
+        await super().stop_all()
 
     def _at_first(self, count: int) -> tuple[int, ...]:
         return ()

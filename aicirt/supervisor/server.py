@@ -125,7 +125,7 @@ class Supervisor:
             self.warming.stop()
             with contextlib.suppress(FileNotFoundError):
                 self._path.unlink()
-            await self.pool.stop()
+            await self.pool.stop_all()
             if owner_fd is not None:
                 loop.remove_reader(owner_fd)
                 os.close(owner_fd)
@@ -189,8 +189,8 @@ class Supervisor:
             ],
             "modules": await self.store.apart(self.store.count),
             "counters": dict(self._all_counters()),
-            "compilations": self.compilations.stats(),
-            "builds": self.builds.stats(),
+            "compilations": self.compilations.count_turns(),
+            "builds": self.builds.count_turns(),
             "vocabularies": self.vocabularies.stats(),
             "templates": self.templates.stats(),
             "warm_failures": dict(self.warming.failures),

@@ -237,7 +237,7 @@ class ClientSession:
         for task in self._tasks:
             task.cancel()
         self._desk.close()
-        self._services.vocabularies.leave(caller.number)
+        self._services.vocabularies.forget_client(caller.number)
         for index, generation in self._attached:
             with contextlib.suppress(AiciError, TimeoutError):
                 worker = self._services.pool.find(index, generation)
@@ -326,9 +326,9 @@ class ClientSession:
         info = (built := await self._build(args)).info
         kind = {"has_pre": info.has_pre, "has_post": info.has_post, "repeatable": info.repeatable}
         while True:
-            worker = pool.place(built.owner)
+            worker = pool.choose_worker(built.owner)
             if calls := args.get("calls"):
-                self._services.exchange.place(calls, worker)
+                self._services.exchange.assign_worker(calls, worker)
             worker.bell.ring()  # wakes it for the Start that the client will send
             with contextlib.suppress(TimeoutError):  # another worker may answer
                 async with asyncio.timeout(SLOW_SECONDS):

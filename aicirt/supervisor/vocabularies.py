@@ -107,7 +107,7 @@ class Vocabularies:
             self._arriving += Counter()  # drops fingerprints with none
         return entry
 
-    def leave(self, client: int) -> None:
+    def forget_client(self, client: int) -> None:
         """Records that a client has gone."""
         self._users.pop(client, None)
 

@@ -365,7 +365,7 @@ class WorkerProcess:
         self._loop.remove_reader(self._socket.socket.fileno())
         if self._child is not None:
             self._loop.remove_reader(self._child.pidfd.fd)
-            self._child.wait()
+            self._child.wait_for_exit()
         self._socket.close()
         self._output.close()
         self.bell.close()
@@ -406,7 +406,7 @@ class Load:
         #: when the latest sequences were placed
         self._new: deque[float] = deque()
 
-    def place(self) -> None:
+    def count_placement(self) -> None:
         """Counts a sequence that will be started in the worker."""
         self._placed += 1
         self._new.append(time.monotonic())

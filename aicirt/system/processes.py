@@ -152,7 +152,7 @@ class Child:
         Ends the process and raises OSError if it cannot be watched.
         """
         self.pid = pid
-        #: the exit status, negative for a signal; None before `wait`
+        #: the exit status, negative for a signal; None before `wait_for_exit`
         self.status: int | None = None
         #: CPU time in seconds, once the process has ended
         self.cpu_s = 0.0
@@ -162,7 +162,7 @@ class Child:
             self.pidfd = Descriptor(os.pidfd_open(pid))
         except OSError:
             os.kill(pid, signal.SIGKILL)
-            self.wait()
+            self.wait_for_exit()
             raise
 
     def kill(self) -> None:
@@ -171,7 +171,7 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd.fd, signal.SIGKILL)
 
-    def wait(self) -> int:
+    def wait_for_exit(self) -> int:
         """Waits for the end; returns the exit status, negative for a signal."""
         if self.status is None:
             _, status, usage = os.wait4(self.pid, 0)

@@ -132,7 +132,7 @@ def ended_by(name: str, number: signal.Signals) -> int:
     return 128 + number
 
 
-def leave(status: int) -> NoReturn:
+def exit_process(status: int) -> NoReturn:
     """Ends the process; after a signal at once, since finalizing an interpreter with torch takes a second."""
     if status <= 128:
         sys.exit(status)

@@ -27,7 +27,7 @@ Two points that may surprise:
   trap. Its memory.fill or memory.copy, or a host function that writes to an address from the guest, would
   crash the process.
 * Synchronous and asynchronous calls of one guest may follow each other. `Instance.view` covers the memory as
-  of the last `refresh`; `check`, `read` and `write` refresh it when they need to.
+  of the last `refresh`; `check`, `read` and `write_memory` refresh it when they need to.
 """
 
 from __future__ import annotations

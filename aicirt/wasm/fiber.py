@@ -162,7 +162,7 @@ class Fiber:
             pass
         return self.result
 
-    def cancel(self) -> None:
+    def abandon_call(self) -> None:
         """Abandons the call. The guest is then in an unknown state and can only be closed."""
         if self._future is not None or self._call is not None:
             self._end_call()

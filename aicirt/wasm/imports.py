@@ -37,7 +37,7 @@ def _nothing(guest: Instance, count_at: int, size_at: int) -> int:
 
 def _put(guest: Instance, address: int, data: bytes) -> int:
     try:
-        guest.write(address, data)
+        guest.write_memory(address, data)
     except ResultError:
         return EFAULT
     return SUCCESS
@@ -90,7 +90,7 @@ def _fd_write(guest: Instance, fd: int, iovecs: int, count: int, written_at: int
             length = int.from_bytes(table[i + 4 : i + 8], "little")
             guest.check(start, length)
             data += guest.read(start, min(length, _MAX_WRITE - len(data)))
-        guest.write(written_at, len(data).to_bytes(4, "little"))
+        guest.write_memory(written_at, len(data).to_bytes(4, "little"))
     except ResultError:
         return EFAULT
     if guest.log is not None and data:

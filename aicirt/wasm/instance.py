@@ -40,7 +40,7 @@ _UNCAUGHT = "thrown Wasm exception"
 class _Call(Protocol):
     """An asynchronous call (`aicirt.wasm.fiber.Fiber`)."""
 
-    def cancel(self) -> None:
+    def abandon_call(self) -> None:
         """Abandons the call."""
 
 
@@ -235,7 +235,7 @@ class Instance:
         self.check(address, length)
         return bytes(self.view[address : address + length])
 
-    def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
+    def write_memory(self, address: int, data: bytes | bytearray | memoryview) -> None:
         """Writes to guest memory. Raises `ResultError`, and writes nothing, if the range is outside."""
         length = len(data)
         self.check(address, length)
@@ -383,7 +383,7 @@ class Instance:
         `runs`: as for `take_snapshot`. `reserved`: as for `aicirt.wasm.spares.keep`.
         """
         if self.fiber is not None:
-            self.fiber.cancel()
+            self.fiber.abandon_call()
         if self.store and (self.on_close is None or not self.on_close(self, runs, reserved)):
             self._free()
 

@@ -259,7 +259,7 @@ class Reaper:
         self._stores.put(done)
         done.wait()
 
-    def stop(self) -> None:
+    def end_thread(self) -> None:
         """Frees the remaining stores and ends the thread."""
         if self._thread is not None:
             self._stores.put(None)

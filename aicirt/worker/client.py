@@ -132,7 +132,7 @@ class Client:
             self._bell.ring()
         return not self._outbox
 
-    def tell_woken(self) -> None:
+    def report_woken(self) -> None:
         """Tells the client which sequences wait no longer, and wakes it if it sleeps until then."""
         self.send(Woken(WOKEN, len(self.woken), self.woken))
         self.woken.clear()

@@ -68,7 +68,7 @@ class Log:
         #: there is output to take; every step of every sequence reads this
         self.waiting = False
 
-    def write(self, data: bytes) -> None:
+    def add_output(self, data: bytes) -> None:
         """Adds output. Output beyond the limit is counted and dropped, as the beginning matters most."""
         if not data:
             return
@@ -225,7 +225,7 @@ class GuestContext:
 
     def write_log(self, _fd: int, data: bytes) -> None:
         """Adds output of the guest, stdout and stderr alike, to the log."""
-        self.log.write(data)
+        self.log.add_output(data)
 
     def source(self, number: int) -> bytes | memoryview:
         """Returns the bytes of a source. Raises ResultError if the number is unknown."""
@@ -257,7 +257,7 @@ def read(instance: Instance, source: int, offset: int, dst: int, length: int) ->
     """Copies a part of a source to the guest; returns the size of the whole source in bytes."""
     data = _asking(instance).source(source)
     if offset < len(data) and length:
-        instance.write(dst, data[offset : offset + length])
+        instance.write_memory(dst, data[offset : offset + length])
     return len(data)
 
 
@@ -288,7 +288,7 @@ def var_get(instance: Instance, name: int, name_len: int, length_out: int) -> in
     version, value = (0, b"") if request is None else request.variables.get(_name(instance, name, name_len))
     context.sources[VALUE] = value
     if length_out:
-        instance.write(length_out, len(value).to_bytes(4, "little"))
+        instance.write_memory(length_out, len(value).to_bytes(4, "little"))
     return version
 
 

@@ -131,9 +131,9 @@ class Worker:
 
     def run_round(self) -> None:
         """Waits for the bell or a deadline, then serves until there is nothing left to do."""
-        self._placement.leave(client.from_client.writer_cpu for client in self.clients.values())
+        self._placement.avoid_processors(client.from_client.writer_cpu for client in self.clients.values())
         called = not self._bell.rung
-        called = self._bell.wait(self._timeout()) and called
+        called = self._bell.wait_for_ring(self._timeout()) and called
         self._placement.restore()
         # armed during all work, because guests may run in any part of it
         with self._ticker:
@@ -249,8 +249,8 @@ class Worker:
         self.waits.woken = False
         for client in self.clients.values():
             if client.woken:
-                client.tell_woken()
-        self.calls.tell()
+                client.report_woken()
+        self.calls.report_news()
 
     def _serve_client(self, client: Client) -> bool:
         """Handles the client's next message and sends queued ones; returns False if no message arrived."""
@@ -297,7 +297,7 @@ class Worker:
                     step = seq.waits_in
                     client.drop(seq, self.profiles)
                     if step is not None:
-                        step.leave(seq)
+                        step.stop_waiting(seq)
         else:
             raise ProtocolError(f"unknown operation {op!r}")
 
@@ -362,7 +362,7 @@ class Worker:
         if start.calls:
             request.allow_calls(self.calls, start.calls)
         if template.log:  # written last: closing the sequence releases the log's bytes
-            context.log.write(template.log)
+            context.log.add_output(template.log)
         client.sequences[start.seq] = seq
         return seq
 

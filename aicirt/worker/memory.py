@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.001
 #: by GROWTH_PART if that is more. Counting all pages takes at most 3 % of the time in which they were made.
 #: So a count after each 16th of them is affordable
 MIN_GROWTH, GROWTH_PART = 16 << 20, 16
-#: for `stats`: growth that needs no new count, and the fraction of the time that counting may take
+#: for `count_memory`: growth that needs no new count, and the fraction of the time that counting may take
 _UNREPORTED_GROWTH, _COUNTING_PART = 1 << 20, 1 / 100
 #: pause between two counts for starts or forks that do not fit, in multiples of the last count's duration
 _ASKING_PAUSE = 5
@@ -158,7 +158,7 @@ class GuestMemory:
             self._added += after.stored
         return children
 
-    def stats(self) -> dict[str, int]:
+    def count_memory(self) -> dict[str, int]:
         """Returns recent bytes of all guests and of the owner with the most, and the limits, for `health`."""
         changed = self._growth() > _UNREPORTED_GROWTH or self._num_guests() != self._counted_guests
         if changed and time.monotonic() - self._counted_at > self._counting_s / _COUNTING_PART:

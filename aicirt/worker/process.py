@@ -96,7 +96,7 @@ def _start_worker(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worke
     take_short_turns(_TURN_SECONDS)
     worker = Worker(bell, listener, control, engine, ticker, config.request, config.worker)
     worker.serve_call = Controls(worker, linker, layers.to_wire()).serve_call
-    return worker, [listener.stop, reaper.stop, ticker.close]
+    return worker, [listener.end_thread, reaper.end_thread, ticker.close]
 
 
 #: result of a call that replies by itself
@@ -180,7 +180,7 @@ class Controls:
             "templates_given_up": worker.templates.given_up,
             "built": self._num_built,
             "sandbox": self._layers,
-            "memory": worker.memory.stats(),
+            "memory": worker.memory.count_memory(),
             "found": len(worker.profiles),
         }
 

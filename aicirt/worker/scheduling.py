@@ -122,7 +122,7 @@ class Listener:
             self._back.acquire()
         return True
 
-    def stop(self) -> None:
+    def end_thread(self) -> None:
         """Ends the thread; the bell can then be closed."""
         self.dismiss()  # first: a thread that is on its way to the bell must not see `_over` yet
         self._over = True
@@ -151,7 +151,7 @@ class Listener:
         if self._over:
             return
         self._follow()
-        while not self._bell.wait(IDLE_WAIT_SECONDS):
+        while not self._bell.wait_for_ring(IDLE_WAIT_SECONDS):
             pass
         if not self._dismissed:
             self._interrupt()
@@ -217,7 +217,7 @@ class Work:
         """Ends the call without a result."""
         if not self._cancelled:
             self._cancelled = True
-            self.fiber.cancel()
+            self.fiber.abandon_call()
 
 
 class _OwnerQueue:

@@ -71,7 +71,7 @@ class Step(Protocol):
     def defer(self, seq: Sequence) -> None:
         """Reports a sequence as late."""
 
-    def leave(self, seq: Sequence) -> None:
+    def stop_waiting(self, seq: Sequence) -> None:
         """Stops waiting for a sequence that has ended or waits in a later step."""
 
     def due(self, ready: bool) -> None:
@@ -208,7 +208,7 @@ class Sequence:
             tokens[0] if count else 0,
         )
         if top is not None:
-            self._tell_likely(top)
+            self._report_likely(top)
         if count > 1:
             inline = array("I", tokens[1:INLINE_TOKENS]).tobytes()
             start = self.arg_address + _TOKENS + 4
@@ -216,7 +216,7 @@ class Sequence:
         if self.has_group:
             self.set_group([self.id])
 
-    def _tell_likely(self, top: list[tuple[int, float]]) -> None:
+    def _report_likely(self, top: list[tuple[int, float]]) -> None:
         """Gives the guest the most likely tokens, and what it has looked for."""
         context = self.context
         context.sources[TOP] = b"".join(struct.pack("<If", token, value) for token, value in top)

@@ -401,7 +401,7 @@ class StepWork:
         self._waiting[seq.id] = seq
         earlier, seq.waits_in = seq.waits_in, self
         if earlier is not None:  # the engine has abandoned that step: this one does not get its results
-            earlier.leave(seq)
+            earlier.stop_waiting(seq)
 
     def _arrived(self, seq: Sequence, address: int) -> None:
         """Records the result of a mid_process that has returned."""
@@ -516,7 +516,7 @@ class StepWork:
             self._late(seq)
         self._send_if_done()
 
-    def leave(self, seq: Sequence) -> None:
+    def stop_waiting(self, seq: Sequence) -> None:
         """Stops waiting for a sequence that has ended or waits in a later step."""
         if self._waiting.pop(seq.id, None) is not None:
             self._send_if_done()
@@ -572,7 +572,7 @@ class StepWork:
         waiting, seq.waits_in = seq.waits_in, None
         self._client.drop(seq, self._resources.profiles if error is None else None)
         if waiting is not None:  # an earlier step, which need not wait until its deadline
-            waiting.leave(seq)
+            waiting.stop_waiting(seq)
         return None if error is None else error.to_wire()
 
 

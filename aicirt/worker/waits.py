@@ -309,8 +309,8 @@ class CallDesk:
         """Has the supervisor told as soon as it asks."""
         self.news.append(news)
 
-    def tell(self) -> None:
-        """Tells the supervisor the news, if there are any and it has asked."""
+    def report_news(self) -> None:
+        """Reports the news to the supervisor, if there are any and it has asked."""
         if self.news and (listener := self.listener) is not None:
             self.listener = None
             told: list[News] = []

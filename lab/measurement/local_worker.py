@@ -121,7 +121,7 @@ class LocalWorker:
     ) -> None:
         self.ticker.disarm()
         self.worker.detach(_CLIENT)
-        self._listener.stop()
+        self._listener.end_thread()
         self._segment.close()
         self._bell.close()
         for end in self._sockets:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _read(guest: Instance, source: int, offset: int, dst: int, length: int) -> int:
     data: bytes = guest.owner.sources[source]
-    guest.write(dst, data[offset : offset + length])
+    guest.write_memory(dst, data[offset : offset + length])
     return len(data)
 
 
@@ -26,7 +26,7 @@ def _vocabulary(guest: Instance) -> int:
     owner: Guest = guest.owner
     if not owner.image_address:
         owner.image_address = guest.grow(-(-len(owner.vocab.image) // 65536))
-        guest.write(owner.image_address, owner.vocab.image)
+        guest.write_memory(owner.image_address, owner.vocab.image)
     return owner.image_address
 
 
@@ -45,7 +45,7 @@ def _var_get(guest: Instance, name: int, name_length: int, length_out: int) -> i
     owner: Guest = guest.owner
     version, owner.sources[VALUE] = owner.variables.get(guest.read(name, name_length), (0, b""))
     if length_out:
-        guest.write(length_out, struct.pack("<I", len(owner.sources[VALUE])))
+        guest.write_memory(length_out, struct.pack("<I", len(owner.sources[VALUE])))
     return version
 
 

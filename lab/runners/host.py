@@ -286,7 +286,7 @@ class Guest:
         )
         inline = (list(tokens) + [0] * 16)[:16]
         group = [self.seq_id] + [0] * 15
-        self.instance.write(self.arg_address + 4, words + struct.pack("<32I", *inline, *group))
+        self.instance.write_memory(self.arg_address + 4, words + struct.pack("<32I", *inline, *group))
         self.sources[TOKENS] = np.array(tokens, "<u4").tobytes()
         self.sources[GROUP] = np.array([self.seq_id], "<u4").tobytes()
         self.sources[TOP] = b"".join(struct.pack("<If", token, value) for token, value in top)
@@ -294,8 +294,8 @@ class Guest:
     def set_group(self, group: Sequence[int]) -> None:
         """The fork group that mid_process sees."""
         self.sources[GROUP] = np.array(group, "<u4").tobytes()
-        self.instance.write(self.arg_address + 36, struct.pack("<I", len(group)))
-        self.instance.write(self.arg_address + 104, self.sources[GROUP][:64])
+        self.instance.write_memory(self.arg_address + 36, struct.pack("<I", len(group)))
+        self.instance.write_memory(self.arg_address + 104, self.sources[GROUP][:64])
 
     def critical(self) -> Answer:
         """post_process and pre_process, where they exist."""
@@ -376,7 +376,7 @@ class Guest:
         child.output = bytearray()
         child.sources = list(self.sources)
         child._adopt(fork(self.instance)[0])
-        child.instance.write(child.arg_address + 4, struct.pack("<I", seq_id))
+        child.instance.write_memory(child.arg_address + 4, struct.pack("<I", seq_id))
         return child
 
     def read(self, address: int, length: int) -> bytes:

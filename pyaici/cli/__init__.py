@@ -7,7 +7,7 @@ import os
 import signal
 from typing import NoReturn
 
-from aicirt.system.terminal import leave
+from aicirt.system.terminal import exit_process
 
 
 def script() -> NoReturn:
@@ -19,4 +19,4 @@ def script() -> NoReturn:
     program = importlib.import_module("pyaici.cli.__main__")
     if "_ARGCOMPLETE" in os.environ:
         importlib.import_module("argcomplete").autocomplete(program.parser(completing=True))
-    leave(program.main())
+    exit_process(program.main())

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from aicirt.contract.errors import AiciError
-from aicirt.system.terminal import BriefParser, leave, refuse_rest, run_command
+from aicirt.system.terminal import BriefParser, exit_process, refuse_rest, run_command
 from pyaici.cli import (
     artifacts,
     build,
@@ -117,4 +117,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

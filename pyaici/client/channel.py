@@ -318,7 +318,7 @@ class Channel:
             self._worker_bell.ring()
         if self.segment.to_client.in_pieces:
             self._worker_bell.ring()  # there is room now for the rest of a long message
-        rung = self.bell.wait(seconds)
+        rung = self.bell.wait_for_ring(seconds)
         if not rung:
             self._check_alive()
         patience.check(silent=not rung)

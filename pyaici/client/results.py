@@ -453,7 +453,7 @@ class SegmentRows:
             if number >= 0:
                 self._shared[number, dense] = self._shared.get((number, dense), 0) + 1
 
-    def forget(self, seq: int) -> None:
+    def forget_sequence(self, seq: int) -> None:
         """Releases the rows of a sequence that has ended."""
         for held in (self._held.pop(seq, None), self._unread.pop(seq, None)):
             if held is not None:

@@ -93,7 +93,7 @@ class Calls:
             self.spared.discard(seq)
             self._as_exported(seq)
 
-    def forget(self, seq: int) -> None:
+    def forget_sequence(self, seq: int) -> None:
         """Drops a sequence that has ended."""
         if self._exported.pop(seq, None) is not None:
             for some in self._sets():
@@ -247,13 +247,13 @@ class WorkerLink(Channel):
         self.calls.inherit(parent, child)
         self.rows.inherit(parent, child)
 
-    def forget(self, seq: int) -> None:
+    def forget_sequence(self, seq: int) -> None:
         """Drops the state of a sequence that has ended, and releases its row."""
         self.held.pop(seq, None)
         self.starting.discard(seq)
         self.refused.pop(seq, None)
-        self.calls.forget(seq)
-        self.rows.forget(seq)
+        self.calls.forget_sequence(seq)
+        self.rows.forget_sequence(seq)
 
 
 class Sequences(dict[int, WorkerLink]):
@@ -317,7 +317,7 @@ class Sequences(dict[int, WorkerLink]):
         link = self.pop(seq, None)
         if link is not None:
             self.repeatable.discard(seq)
-            link.forget(seq)
+            link.forget_sequence(seq)
 
     def free(self, seqs: Iterable[int]) -> None:
         """Ends sequences and the copies asked for of them; ignores numbers of sequences that are not live."""
@@ -332,7 +332,7 @@ class Sequences(dict[int, WorkerLink]):
             link = self.pop(seq, None)
             if link is not None:
                 self.repeatable.discard(seq)
-                link.forget(seq)
+                link.forget_sequence(seq)
                 by_link.setdefault(link, []).append(seq)
                 if link.unread:
                     by_link[link] += link.discard(seq)

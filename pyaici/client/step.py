@@ -248,7 +248,7 @@ class Step:
         """Waits until one of several parts has its answer; then notifies the other workers of the wait."""
         over = time.monotonic() + PEER_CHECK_SECONDS  # afterwards `expect` checks that the workers are alive
         while len(left := self._not_there(waiting)) == len(waiting) > 1 and time.monotonic() < over:
-            left[0].link.bell.wait(_LOOK_SECONDS)
+            left[0].link.bell.wait_for_ring(_LOOK_SECONDS)
         if len(left) < len(waiting):
             for part in left:
                 self._wake(part, Due(DUE, self._number, True))

@@ -210,12 +210,12 @@ class _RecordingAnswerer(Answerer):
         if not self.records:
             return super().offer(calls, handle, **options)
 
-        def hear(offer: Offer, event: CallEvent) -> None:
-            self._hear(event)
+        def collect(offer: Offer, event: CallEvent) -> None:
+            self._collect(event)
             if event.id:
                 handle(offer, event)
 
-        offer = super().offer(calls, hear, **{**options, "watched": True, "results": True})
+        offer = super().offer(calls, collect, **{**options, "watched": True, "results": True})
         self._offered.add(offer.token)
         return offer
 
@@ -234,7 +234,7 @@ class _RecordingAnswerer(Answerer):
         self.records = False
         self._offered.clear()
 
-    def _hear(self, event: CallEvent) -> None:
+    def _collect(self, event: CallEvent) -> None:
         if event.token != self._token or self._tape is None:
             return
         if not event.id:

@@ -222,7 +222,7 @@ def serve(settings: ServerSettings) -> None:
         gc.freeze()  # a full collection would scan everything imported and loaded, while all threads wait
         print(f"{model.name} is loaded ({time.perf_counter() - start:.1f} s)", file=sys.stderr, flush=True)
         if tools is not None:
-            tools.wait()
+            tools.wait_until_ready()
         server.run(sockets=[listening])
         if failed.is_set():
             raise AiciError("the server has stopped because the engine failed: see the log")

@@ -182,13 +182,13 @@ class _Tools:
         #: the name of the run, under which it gets its messages
         self._run, *receivers = _runs(recorded)
         for calls in others:
-            runtime.answerer.offer(calls, self._hear, for_all=True)
+            runtime.answerer.offer(calls, self._collect, for_all=True)
         for name in receivers:
             runtime.answerer.offer([], lambda *_: None, name=name)
-        self._offer = runtime.answerer.offer(own, self._hear, name=self._run)
+        self._offer = runtime.answerer.offer(own, self._collect, name=self._run)
         self.token = self._offer.token
 
-    def _hear(self, _: Offer, event: CallEvent) -> None:
+    def _collect(self, _: Offer, event: CallEvent) -> None:
         if event.code is None and (event.mine or event.name == RECEIVE):
             self._arrived.put(event)
             self._runtime.ring()

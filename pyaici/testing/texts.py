@@ -107,7 +107,7 @@ class Texts(Closing):
             for at in range(0, len(text), _AT_ONCE):
                 if not walk.places[0].next:
                     return None
-                walk.write([(0, text[at : at + _AT_ONCE])])
+                walk.append_bytes([(0, text[at : at + _AT_ONCE])])
             return walk.places[0]
         except ControllerFailed as error:
             if "does not allow it here" in error.message:
@@ -154,7 +154,7 @@ class Walk:
         self.places: list[Place] = [Place(b"", False)] * count
         self.log = self._report([(i, b"") for i in range(count)])
 
-    def write(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+    def append_bytes(self, pieces: Sequence[tuple[int, bytes]]) -> None:
         """Appends bytes to texts, by their numbers. Raises ControllerFailed if they are not allowed there."""
         self._report(pieces)
 
@@ -228,7 +228,7 @@ def _attempt(texts: Texts, count: int, length: int, rng: random.Random) -> list[
                     pieces.append((i, bytes([byte])))
                     written[i] += bytes([byte])
             live = [i for i, _ in pieces]
-            walk.write(pieces)
+            walk.append_bytes(pieces)
     finally:
         walk.close()
     return ended

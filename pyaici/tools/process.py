@@ -72,7 +72,7 @@ class ToolsProcess(Closing):
         """Returns how many calls are offered, and where they come from, for operators."""
         return {"calls": self.tools, "sources": self.sources}
 
-    def wait(self, seconds: float = START_SECONDS) -> bool:
+    def wait_until_ready(self, seconds: float = START_SECONDS) -> bool:
         """Waits until all MCP servers have been tried; returns False if that takes longer."""
         if self._ready.wait(seconds):
             return True

@@ -103,7 +103,7 @@ class Program:
                 break
         _signal_group(process.pid, signal.SIGKILL)  # what it has left behind
         await self._gone.wait()
-        process.returncode = child.wait()
+        process.returncode = child.wait_for_exit()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

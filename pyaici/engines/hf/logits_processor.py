@@ -85,13 +85,13 @@ class AiciLogitsProcessor(Closing, LogitsProcessor):  # type: ignore[misc,unused
                 "for beam search and several sequences per prompt use HfEngine"
             )
         if not self._first:
-            self._hear(input_ids[:, -1].tolist())
+            self._collect(input_ids[:, -1].tolist())
         self._first = False
         rows = self._lines.rows()
         apply_masks(scores, [rows.get(row) for row in range(self._num_rows)])
         return scores
 
-    def _hear(self, last: list[int]) -> None:
+    def _collect(self, last: list[int]) -> None:
         """Records the token that each row received."""
         for row, token in enumerate(last):
             if self._lines.stopped(row) and token in self._ends:

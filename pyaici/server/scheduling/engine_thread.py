@@ -196,7 +196,7 @@ class EngineThread:
                 gone = placement if isinstance(error, TemplateGoneError) else None
 
     async def _add(self, request: Request, placement: Placement | None, backlog: Backlog) -> EngineStream:
-        stream = EngineStream(self.cancel, self._backlogs, backlog)
+        stream = EngineStream(self.cancel_stream, self._backlogs, backlog)
         stream.timed = request.count_allowed
         self._readable.add(stream)
         if placement is not None:
@@ -239,7 +239,7 @@ class EngineThread:
             else:
                 lost += 1
                 stream.fail(from_aici(error))
-                self.cancel(stream)
+                self.cancel_stream(stream)
         level = logging.WARNING if lost else logging.INFO  # aicirt ends workers that nobody needs
         about = fields(pid=pid, lost=lost)
         _log.log(level, "%s has ended; requests lost: %d", name, lost, extra=about)
@@ -252,7 +252,7 @@ class EngineThread:
             self._watched[stream.worker] += 1
         stream.add_events(events, results)
 
-    def cancel(self, stream: EngineStream) -> None:
+    def cancel_stream(self, stream: EngineStream) -> None:
         """Cancels the request of a stream that is no longer read."""
 
         def end() -> None:

@@ -151,18 +151,18 @@ def test_a_doorbell_wakes_and_times_out() -> None:
     bell = Doorbell.create()
     assert bell.file is not None
     other = Doorbell.of_file(bell.file.fd)
-    assert not bell.wait(0)
+    assert not bell.wait_for_ring(0)
     other.ring()
     other.ring()
-    assert bell.rung and bell.wait(1)
+    assert bell.rung and bell.wait_for_ring(1)
     assert not bell.rung, "one wait consumes both rings"
     started = time.monotonic()
-    assert not bell.wait(0.05)
+    assert not bell.wait_for_ring(0.05)
     assert time.monotonic() - started >= 0.04
     other.close()
     bell.close()
     bell.ring()
-    assert not bell.rung and not bell.wait(0), "a ring after the end has no effect"
+    assert not bell.rung and not bell.wait_for_ring(0), "a ring after the end has no effect"
 
 
 def test_a_peer_is_alive_until_it_ends() -> None:

@@ -29,7 +29,7 @@ def test_leave_moves_off_the_given_processors_and_restore_returns(allowed: set[i
     placement = CpuPlacement()
     for _ in range(20):
         here = current_cpu()
-        placement.leave([here, -1, 100_000])
+        placement.avoid_processors([here, -1, 100_000])
         assert os.sched_getaffinity(0) == (allowed - {here} or allowed)
         assert len(allowed) == 1 or current_cpu() != here
         placement.restore()
@@ -39,7 +39,7 @@ def test_leave_moves_off_the_given_processors_and_restore_returns(allowed: set[i
 def test_leaving_again_replaces_the_earlier_exclusion(allowed: set[int]) -> None:
     placement = CpuPlacement()
     for cpu in sorted(allowed):
-        placement.leave([cpu])
+        placement.avoid_processors([cpu])
     assert os.sched_getaffinity(0) == (allowed - {max(allowed)} or allowed)
     placement.restore()
     placement.restore()
@@ -48,9 +48,9 @@ def test_leaving_again_replaces_the_earlier_exclusion(allowed: set[int]) -> None
 
 def test_leave_keeps_the_affinity_if_no_processor_would_remain(allowed: set[int]) -> None:
     placement = CpuPlacement()
-    placement.leave(allowed)
+    placement.avoid_processors(allowed)
     assert os.sched_getaffinity(0) == allowed
-    placement.leave([])
+    placement.avoid_processors([])
     assert os.sched_getaffinity(0) == allowed
 
 
@@ -58,7 +58,7 @@ def test_restore_keeps_an_affinity_that_was_set_meanwhile(allowed: set[int]) -> 
     if len(allowed) < 2:
         pytest.skip("needs two processors, to exclude one")
     placement = CpuPlacement()
-    placement.leave([max(allowed)])
+    placement.avoid_processors([max(allowed)])
     os.sched_setaffinity(0, {max(allowed)})
     placement.restore()
     assert os.sched_getaffinity(0) == {max(allowed)}

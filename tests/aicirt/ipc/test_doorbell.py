@@ -29,10 +29,10 @@ assert max(readings) - min(readings) > 3000, "the clock must jump"
 bell = Doorbell.create()
 start = time.monotonic()
 for _ in range(4):
-    assert not bell.wait(0.02)
+    assert not bell.wait_for_ring(0.02)
 assert time.monotonic() - start < 1000, "the jumps are of an hour"
 bell.ring()
-assert bell.wait(0.02)
+assert bell.wait_for_ring(0.02)
 bell.close()
 """
 
@@ -56,18 +56,18 @@ def test_a_ring_of_another_process_ends_a_wait(bell: Doorbell) -> None:
             pass
         peer.ring()
         os._exit(0)
-    assert bell.wait(PATIENCE) and not bell.rung
+    assert bell.wait_for_ring(PATIENCE) and not bell.rung
     assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_thread_may_wait_while_another_closes(bell: Doorbell) -> None:
-    waiter = threading.Thread(target=bell.wait, args=(0.2,))
+    waiter = threading.Thread(target=bell.wait_for_ring, args=(0.2,))
     waiter.start()
     bell.close()
     bell.close()
     waiter.join()
     bell.ring()
-    assert not bell.rung and not bell.wait(1)
+    assert not bell.rung and not bell.wait_for_ring(1)
 
 
 def test_a_peer_that_writes_anything_neither_holds_nor_ends_a_process(bell: Doorbell) -> None:
@@ -79,11 +79,11 @@ def test_a_peer_that_writes_anything_neither_holds_nor_ends_a_process(bell: Door
         for _ in range(200):
             for at in range(0, 64, 4):
                 memory[at : at + 4] = dice.choice(numbers).to_bytes(4, "little")
-            bell.wait(0.001)
+            bell.wait_for_ring(0.001)
             for at in range(0, 64, 4):
                 memory[at : at + 4] = dice.choice(numbers).to_bytes(4, "little")
             bell.ring()
-    assert bell.wait(0)
+    assert bell.wait_for_ring(0)
 
 
 def test_a_peer_that_keeps_waking_the_waiter_does_not_prolong_its_wait(bell: Doorbell) -> None:
@@ -98,7 +98,7 @@ def test_a_peer_that_keeps_waking_the_waiter_does_not_prolong_its_wait(bell: Doo
             requeue(202 if os.uname().machine == "x86_64" else 98, words, 3, 0, 1, ctypes.byref(words, 4), 0)
     try:
         for _ in range(20):
-            bell.wait(0.01)
+            bell.wait_for_ring(0.01)
             bell.ring()
     finally:
         os.kill(child, signal.SIGKILL)

@@ -21,7 +21,7 @@ PREEMPTIONS = cases(2, 3)
 def receive(ring: Ring, bell: Doorbell) -> bytes:
     """Receives as `WorkerLink.expect` and the worker's loop do: check, sleep, check again."""
     while (message := ring.read()) is None:
-        bell.wait(1)
+        bell.wait_for_ring(1)
     return message
 
 
@@ -83,7 +83,7 @@ def test_requests_and_responses_in_both_directions() -> None:
         def worker() -> None:
             served = 0
             while served < 2:
-                to_worker.wait(1)
+                to_worker.wait_for_ring(1)
                 while (message := requests.read()) is not None:
                     send(answer, to_client, b"answer to " + message)
                     served += 1
@@ -136,8 +136,8 @@ def test_explorer_finds_a_lost_wake_up() -> None:
 
         def read() -> None:
             while reader.read() is None:
-                bell.wait(0)
-                bell.wait(1)
+                bell.wait_for_ring(0)
+                bell.wait_for_ring(1)
 
         return [lambda: send(writer, bell, b"x"), read]
 

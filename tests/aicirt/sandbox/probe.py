@@ -64,7 +64,7 @@ def try_all(profile: str, secret: Path, outside: int) -> None:
 
     def ring() -> bool:
         bell.ring()
-        return bell.wait(0)
+        return bell.wait_for_ring(0)
 
     attempt("module", lambda: Path("module").read_text())
     attempt("write code", lambda: Path("new").write_text("x"))

@@ -50,7 +50,7 @@ class Scene:
         """Offers calls, for requests in the worker."""
         chosen = {"for_all": False, "public": True, "watched": False} | options
         token = self.exchange.offer(desk, [{"name": name} for name in names], owner, **chosen)
-        self.exchange.place(token, self.process)
+        self.exchange.assign_worker(token, self.process)
         return token
 
     def ask(self, token: str, name: str, request: int = 1, number: int = 1, arguments: bytes = b"{}") -> None:
@@ -180,7 +180,7 @@ async def test_a_worker_only_uses_offers_of_requests_that_it_has_had() -> None:
     scene.ask("f" * 32, "add", number=2)
     assert (scene.worker.code(1, 1), scene.worker.code(1, 2)) == ("gone", "gone")
     with pytest.raises(OfferError):
-        scene.exchange.place("f" * 32, scene.process)
+        scene.exchange.assign_worker("f" * 32, scene.process)
 
 
 @in_loop
@@ -199,7 +199,7 @@ async def test_everything_that_ends_ends_its_calls() -> None:
     scene.exchange.worker_died(scene.process)
     codes = [event["code"] for event in await desk.take() if "ended" in event]
     assert codes == ["cancelled", "cancelled"]
-    scene.exchange.place(token, scene.process)
+    scene.exchange.assign_worker(token, scene.process)
     scene.ask(token, "add", request=4)
     desk.close()
     assert scene.worker.code(4, 1) == "gone"

@@ -74,11 +74,11 @@ def test_heavy_uploader_delays_only_their_own_uploads() -> None:
         await work.end("a")
         await work.end("b")
         assert sorted(work.begun[4:]) == ["a", "b"]
-        assert work.queue.stats() == {"running": 3, "waiting": 3}
+        assert work.queue.count_turns() == {"running": 3, "waiting": 3}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert work.queue.stats() == {"running": 0, "waiting": 0}
+        assert work.queue.count_turns() == {"running": 0, "waiting": 0}
 
     asyncio.run(main())
 
@@ -125,7 +125,7 @@ def test_compile_time_is_used_up_and_becomes_available_again() -> None:
     with pytest.raises(ZeroDivisionError):
         asyncio.run(failing(queue))
     asyncio.run(use("a", 1))
-    assert queue.stats() == {"running": 0, "waiting": 0}
+    assert queue.count_turns() == {"running": 0, "waiting": 0}
 
 
 def test_owners_are_forgotten_and_a_limit_of_zero_means_one() -> None:
@@ -182,7 +182,7 @@ def test_usage_records_of_an_owner_are_bounded() -> None:
     asyncio.run(main())
     usage = queue._used["a"]
     assert len(usage.spent) <= 61
-    usage.forget(clock.now)
+    usage.drop_old_usage(clock.now)
     assert 1750 <= usage.total <= 1800
 
 
@@ -233,11 +233,11 @@ def test_any_order_of_starts_ends_and_cancellations(events: list[tuple[str, str,
         await settle()
         waiting = {o for o in "abc" if work.queue._turns.waiting(o)[0]}
         running = work.running
-        assert work.queue.stats()["running"] == running.total()
+        assert work.queue.count_turns()["running"] == running.total()
         assert running.total() == 3 or all(running[owner] == 2 for owner in waiting)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert work.queue.stats() == {"running": 0, "waiting": 0}
+        assert work.queue.count_turns() == {"running": 0, "waiting": 0}
 
     asyncio.run(main())

@@ -61,7 +61,7 @@ class Probe:
     def end(self) -> int:
         """Lets the process end; returns its status."""
         self._stdin.close()
-        return self.child.wait()
+        return self.child.wait_for_exit()
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def test_workers_have_the_same_descriptors_but_for_their_own_socket() -> None:
         sockets = [{file for file in files.values() if file.startswith("socket:")} for files in (one, two)]
         streams = {str(Path(f"/proc/self/fd/{number}").readlink()) for number in range(3)}
         assert not sockets[0] & sockets[1] - streams
-        await pool.stop()
+        await pool.stop_all()
 
     run(test)
 

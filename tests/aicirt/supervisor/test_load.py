@@ -26,7 +26,7 @@ def place(loads: list[Load], count: int) -> list[int]:
     counts = [0] * len(loads)
     for _ in range(count):
         chosen = min(loads, key=lambda load: load.score)
-        chosen.place()
+        chosen.count_placement()
         counts[loads.index(chosen)] += 1
     return counts
 
@@ -77,7 +77,7 @@ def test_small_differences_in_busy_time_do_not_count(now: list[float]) -> None:
 def test_placements_that_never_start_are_forgotten(now: list[float]) -> None:
     load = Load()
     for _ in range(3):
-        load.place()
+        load.count_placement()
     load.report(stats(asked=1, sequences=1))
     assert load.coming == 2
     load.report(stats(asked=2, sequences=2))
@@ -87,7 +87,7 @@ def test_placements_that_never_start_are_forgotten(now: list[float]) -> None:
     now[0] += 3
     assert load.score == pytest.approx(0.004)
     load.report(stats(asked=7, sequences=7))  # sequences of another client, started without a placement
-    load.place()
+    load.count_placement()
     assert load.coming == 1
 
 

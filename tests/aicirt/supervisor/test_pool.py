@@ -32,7 +32,7 @@ def run(test: Callable[[WorkerPool], Awaitable[None]], count: int = 1) -> None:
                 await pool.ready()
                 await test(pool)
             finally:
-                await pool.stop()
+                await pool.stop_all()
 
     asyncio.run(main())
 
@@ -54,7 +54,7 @@ def test_worker_that_dies_as_the_pool_stops_is_not_replaced() -> None:
         select.select([worker._child.pidfd.fd], [], [])
         # the event loop notices the death after `stop` has been called and before it has reached the worker
         asyncio.get_running_loop().call_soon(worker._died)
-        await pool.stop()
+        await pool.stop_all()
         assert pool.workers == [worker] and pool.restarts == 0
 
     run(test)
@@ -65,10 +65,10 @@ def test_worker_that_does_not_answer_gets_no_sequences_while_another_does() -> N
         stopped, other = pool.workers
         os.kill(stopped.pid, signal.SIGSTOP)
         await until(lambda: stopped.owes(SLOW_SECONDS))  # a ping
-        assert {pool.place() for _ in range(4)} == {other}
+        assert {pool.choose_worker() for _ in range(4)} == {other}
         os.kill(other.pid, signal.SIGSTOP)
         await until(lambda: other.owes(SLOW_SECONDS))
-        assert {pool.place() for _ in range(8)} == {stopped, other}, "then the load decides"
+        assert {pool.choose_worker() for _ in range(8)} == {stopped, other}, "then the load decides"
         for worker in (stopped, other):
             os.kill(worker.pid, signal.SIGCONT)
         await until(lambda: not stopped.owes(SLOW_SECONDS))
@@ -105,11 +105,11 @@ def test_workers_that_die_at_once_are_restarted_with_growing_pauses(monkeypatch:
             await until(lambda: pool.restarts >= 2)
             await until(lambda: not pool.workers[0].alive)
             with pytest.raises(WorkerDiedError, match=r"no worker is running: worker 0 died; .* is in \d"):
-                pool.place()
+                pool.choose_worker()
             with pytest.raises(WorkerDiedError, match="has ended"):
                 await pool.workers[0].call("ping", {})
         await until(lambda: pool.workers[0].alive)
-        assert (await pool.place().call("ping", {}))["sequences"] == 0
+        assert (await pool.choose_worker().call("ping", {}))["sequences"] == 0
 
     run(test)
 
@@ -133,14 +133,14 @@ def test_worker_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Monkey
         with monkeypatch.context() as patched:
             patched.setattr(pool, "_start", no_room.start)
             await kill(first)
-            assert [pool.place() for _ in range(3)] == [second] * 3, "the other worker serves all"
+            assert [pool.choose_worker() for _ in range(3)] == [second] * 3, "the other worker serves all"
             await kill(second)
             with pytest.raises(WorkerDiedError, match=r"no worker is running: worker \d cannot be started: "):
-                pool.place()
+                pool.choose_worker()
             await until(lambda: no_room.attempts >= 6)
             assert open_files() <= before, "failed attempts leave nothing"
         await until(lambda: all(worker.alive for worker in pool.workers))
-        assert (await pool.place().call("ping", {}))["sequences"] == 0
+        assert (await pool.choose_worker().call("ping", {}))["sequences"] == 0
 
     run(test, 2)
 
@@ -193,6 +193,6 @@ def test_worker_that_cannot_be_forked_at_first_is_reported_when_the_pool_gets_re
         pool = WorkerPool(1, WorkerConfig(), start)
         with pytest.raises(WorkerDiedError, match=f"cannot be started: {words}"):
             await pool.ready()
-        await pool.stop()
+        await pool.stop_all()
 
     asyncio.run(main())

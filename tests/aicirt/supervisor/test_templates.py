@@ -71,7 +71,7 @@ class Setup:
         return int((await self.pool.builder.call("ping", {}))["built"])
 
     async def adopt(self, arg: bytes) -> int:
-        return await self.templates.adopt(self.pool.place(), await self.build(arg))
+        return await self.templates.adopt(self.pool.choose_worker(), await self.build(arg))
 
     @property
     def kept(self) -> tuple[int, int]:
@@ -104,7 +104,7 @@ def run() -> Iterator[Run]:
             templates = Templates(store, config.worker, pool.builder_for, queue.turn)
             await test(Setup(pool, queue, templates, vocabulary, info.id))
         finally:
-            await pool.stop()
+            await pool.stop_all()
 
     with asyncio.Runner() as runner, closing(ForkServer()) as fork_server:
         yield lambda folder, test, init_ms=300.0: runner.run(main(folder, test, init_ms))
@@ -177,7 +177,7 @@ def test_build_without_waiters_is_ended_and_keeps_its_turn_until_then(run: Run, 
         two = [asyncio.create_task(setup.build(b"bad")) for _ in range(2)]
         await until(lambda: setup.pool.builder.asked > 0)
         await cancel(two[0])
-        assert setup.kept == (1, 0) and setup.queue.stats()["running"] == 1, (
+        assert setup.kept == (1, 0) and setup.queue.count_turns()["running"] == 1, (
             "the other task still waits for it"
         )
         os.kill(setup.pool.builder.pid, signal.SIGSTOP)
@@ -185,10 +185,10 @@ def test_build_without_waiters_is_ended_and_keeps_its_turn_until_then(run: Run, 
             await cancel(two[1])
             assert setup.kept == (0, 0)
             await asyncio.sleep(0.05)
-            assert setup.queue.stats()["running"] == 1, "the builder has not ended it yet"
+            assert setup.queue.count_turns()["running"] == 1, "the builder has not ended it yet"
         finally:
             os.kill(setup.pool.builder.pid, signal.SIGCONT)
-        await until(lambda: not setup.queue.stats()["running"])
+        await until(lambda: not setup.queue.count_turns()["running"])
         assert (await setup.pool.builder.call("ping", {}))["counters"] == {"runtime": 1}
         with pytest.raises(TimeLimitError):
             await setup.build(b"bad")
@@ -202,18 +202,20 @@ def test_running_and_waiting_builds_per_owner_are_limited(run: Run, tmp_path: Pa
         os.kill(setup.pool.builder.pid, signal.SIGSTOP)
         try:
             tasks = [asyncio.create_task(setup.build(b"%05d" % number)) for number in range(6)]
-            await until(lambda: setup.queue.stats() == {"running": 2, "waiting": 4})
+            await until(lambda: setup.queue.count_turns() == {"running": 2, "waiting": 4})
             with pytest.raises(OwnerLimitError, match=r"5 builds would wait for owner.*build_queue"):
                 await setup.build(b"too many")
             others = asyncio.create_task(setup.build(b"00000", "bob"))
-            await until(lambda: setup.queue.stats() == {"running": 3, "waiting": 4})
+            await until(lambda: setup.queue.count_turns() == {"running": 3, "waiting": 4})
             await cancel(*tasks[2:])
-            assert setup.queue.stats() == {"running": 3, "waiting": 0}, "they are dropped from the queue"
+            assert setup.queue.count_turns() == {"running": 3, "waiting": 0}, (
+                "they are dropped from the queue"
+            )
         finally:
             os.kill(setup.pool.builder.pid, signal.SIGCONT)
         await asyncio.gather(*tasks[:2], others)
         assert await setup.built() == 3
-        assert setup.queue.stats() == {"running": 0, "waiting": 0}
+        assert setup.queue.count_turns() == {"running": 0, "waiting": 0}
         assert set(setup.queue._used) == {"ann", "bob"}, "the builder reports the time used"
 
     run(tmp_path, test)
@@ -224,7 +226,7 @@ def test_adopting_an_evicted_template_does_not_keep_it(run: Run, tmp_path: Path)
         old = await setup.build(b"older")
         for number in range(5):
             await setup.build(b"%05d" % number)
-        assert await setup.templates.adopt(setup.pool.place(), old) > 0
+        assert await setup.templates.adopt(setup.pool.choose_worker(), old) > 0
         await asyncio.sleep(0)
         assert setup.kept == (3, 0)
 

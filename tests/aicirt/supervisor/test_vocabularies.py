@@ -61,8 +61,8 @@ def test_least_recently_used_vocabulary_without_users_is_removed() -> None:
         first = await registry.register("a", "o", 1)
         await registry.register("b", "o", 2)
         await registry.register("c", "o", 3)
-        registry.vocabularies.leave(2)
-        registry.vocabularies.leave(1)
+        registry.vocabularies.forget_client(2)
+        registry.vocabularies.forget_client(1)
         assert registry.find("a", 1) is first, "used again"
         last = await registry.register("d", "p", 4)
         assert registry.names == ["c", "a", "d"]
@@ -74,7 +74,7 @@ def test_least_recently_used_vocabulary_without_users_is_removed() -> None:
         with pytest.raises(SpaceError, match=r"would have 4 vocabularies in use; .* 3 \(max_vocabularies\)"):
             await registry.register("e", "q", 5)
         assert registry.names == ["c", "a", "d"]
-        registry.vocabularies.leave(3)
+        registry.vocabularies.forget_client(3)
         assert registry.name(await registry.register("e", "q", 5)) == "e"
 
     asyncio.run(main())
@@ -89,7 +89,7 @@ def test_number_of_vocabularies_per_owner_is_limited() -> None:
             await registry.register("c", "o", 3)
         assert await registry.register("a", "o", 3), "an equal vocabulary counts once"
         await registry.register("c", "p", 4)
-        registry.vocabularies.leave(2)
+        registry.vocabularies.forget_client(2)
         await registry.register("d", "o", 2)
         assert registry.names == ["a", "c", "d"]
 
@@ -107,7 +107,7 @@ def test_bytes_are_limited() -> None:
         await registry.register("b", "o", 2, size)
         with pytest.raises(SpaceError, match=r"this aicirt .*\(vocabulary_bytes\)"):
             await registry.register("c", "p", 3, size)
-        registry.vocabularies.leave(2)
+        registry.vocabularies.forget_client(2)
         await registry.register("c", "p", 3, size)
         assert registry.names == ["a", "c"]
         assert registry.vocabularies.stats() == {"kept": 2, "bytes": 3 * size}

@@ -39,7 +39,7 @@ def test_process_without_processor_time_is_not_killed_as_silent() -> None:
                 await asyncio.sleep(3)
             assert worker.alive and not worker.silent
         finally:
-            await pool.stop()
+            await pool.stop_all()
 
     with closing(ForkServer()) as fork_server:
         asyncio.run(main(fork_server))
@@ -57,7 +57,7 @@ def test_process_that_has_time_but_does_not_answer_is_killed() -> None:
                 while not worker.silent or worker.alive:
                     await asyncio.sleep(0.05)
         finally:
-            await pool.stop()
+            await pool.stop_all()
 
     with closing(ForkServer()) as fork_server:
         asyncio.run(main(fork_server))
@@ -82,7 +82,7 @@ def test_answer_may_take_as_long_as_the_process_waits_for_a_processor(
             os.kill(worker.pid, signal.SIGCONT)
             await answer
         finally:
-            await pool.stop()
+            await pool.stop_all()
 
     with closing(ForkServer()) as fork_server:
         asyncio.run(main(fork_server))

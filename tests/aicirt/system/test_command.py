@@ -26,10 +26,10 @@ def start() -> Callable[..., subprocess.Popen[str]]:
     def start(work: str, *, ignores: bool = False) -> subprocess.Popen[str]:
         code = (
             "import time, sys, atexit\n"
-            "from aicirt.system.terminal import exceptions_wait, leave, run_command\n"
+            "from aicirt.system.terminal import exceptions_wait, exit_process, run_command\n"
             f"def ready(): print('ready', flush=True)\ndef work():\n{work}\n"
             "atexit.register(print, 'exit handlers ran')\n"
-            "status = run_command('it', work)\nprint('status', status)\nleave(status)\n"
+            "status = run_command('it', work)\nprint('status', status)\nexit_process(status)\n"
         )
         shell = 'trap "" INT; exec "$@"' if ignores else 'exec "$@"'
         process = subprocess.Popen(

@@ -40,7 +40,7 @@ def test_endless_and_finite_guests_interleave_on_one_thread(make: Make) -> None:
         slices += 1
     assert second.result == 77 and slices >= 3
     assert endless.used_ns > 0
-    first.cancel()
+    first.abandon_call()
 
 
 def test_a_slice_takes_about_one_tick(make: Make) -> None:
@@ -51,7 +51,7 @@ def test_a_slice_takes_about_one_tick(make: Make) -> None:
         assert not fiber.poll()
         took.append((time.thread_time() - start) * 1e3)
     assert sorted(took)[10] < 3
-    fiber.cancel()
+    fiber.abandon_call()
 
 
 def test_a_slice_ends_early_when_others_wait(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_a_slice_ends_early_when_others_wait(make: Make, monkeypatch: pytest.Mon
     for _ in range(5):
         assert not fiber.poll()
     assert asked == [guest], "asked once: after the clock is read, every tick ends a slice"
-    fiber.cancel()
+    fiber.abandon_call()
 
 
 def test_time_limit_counts_all_slices(make: Make) -> None:
@@ -130,7 +130,7 @@ def test_guest_with_an_unfinished_call_refuses_other_uses(make: Make) -> None:
     ):
         with pytest.raises(RuntimeFailure, match="asynchronous"):
             use()
-    fiber.cancel()
+    fiber.abandon_call()
     with pytest.raises(RuntimeFailure, match="only be closed"):
         guest.call(Export.MID)
 
@@ -145,8 +145,8 @@ def test_unfinished_fibers_can_be_dropped_in_any_order(make: Make, polls: int) -
         for _ in range(polls):
             assert not fiber.poll()
         if order == "cancel":
-            fiber.cancel()
-            fiber.cancel()
+            fiber.abandon_call()
+            fiber.abandon_call()
         if order != "forget":
             guest.close()
             assert guest.fiber is None

@@ -120,20 +120,20 @@ def test_error_of_a_host_function_is_raised_unchanged(make: Make) -> None:
 def test_memory_access_outside_the_memory_is_refused(make: Make) -> None:
     guest = make('(data (i32.const 65532) "tail")')
     assert guest.read(65532, 4) == b"tail"
-    guest.write(65532, b"last")
+    guest.write_memory(65532, b"last")
     assert bytes(guest.view[-4:]) == b"last"
     for address, length in ((65533, 4), (0xFFFFFFFF, 1), (-1, 1), (0, 65537), (65536, 1)):
         with pytest.raises(ResultError):
             guest.read(address, length)
         with pytest.raises(ResultError):
-            guest.write(address, bytes(length))
+            guest.write_memory(address, bytes(length))
     assert guest.read(65536, 0) == b""
 
 
 def test_host_sees_memory_that_the_guest_has_grown(make: Make) -> None:
     guest = make(PRE.format("(memory.grow (i32.const 3))"))
     assert guest.call(Export.PRE) == 1
-    guest.write(4 * 65536 - 2, b"ok")
+    guest.write_memory(4 * 65536 - 2, b"ok")
     assert guest.size == len(guest.view) == 4 * 65536
     assert guest.grow(2) == 4 * 65536
     assert len(guest.view) == 6 * 65536
@@ -146,7 +146,7 @@ def test_closed_guests_can_only_be_closed_again(make: Make) -> None:
     for use in (
         lambda: guest.call(Export.MID),
         lambda: guest.read(0, 1),
-        lambda: guest.write(0, b"x"),
+        lambda: guest.write_memory(0, b"x"),
         lambda: guest.grow(1),
         lambda: map_readonly(guest, 0, 1),
         lambda: Fiber(guest, Export.MID),

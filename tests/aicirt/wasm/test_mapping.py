@@ -54,7 +54,7 @@ def test_clones_share_the_mapped_file_without_a_copy(make: Make, shared_file: in
     guest = make()
     address = map_readonly(guest, shared_file, NBYTES)
     guest.grow(1)
-    guest.write(guest.size - 4, b"tail")
+    guest.write_memory(guest.size - 4, b"tail")
     snapshot = take_snapshot(guest)
     assert snapshot.nbytes == 4096
     for clone in (fork(guest)[0], start_from(snapshot), fork(start_from(snapshot))[0]):
@@ -82,7 +82,7 @@ def test_writing_to_a_mapped_file_changes_only_the_guests_own_view(
     map_readonly(sibling, shared_file, NBYTES)
     assert guest.call(Export.PRE) == 7
     assert guest.read(address, NBYTES) != CONTENT
-    guest.write(address, b"host")
+    guest.write_memory(address, b"host")
     assert sibling.read(address, NBYTES) == CONTENT
     assert os.pread(shared_file, NBYTES, 0) == CONTENT
     for clone in (fork(guest)[0], start_from(take_snapshot(guest))):

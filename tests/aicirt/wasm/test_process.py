@@ -233,7 +233,7 @@ def test_clones_work_in_a_process_made_undumpable() -> None:
     engine = WasmEngine()
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     parent = guest(engine)
-    parent.write(100, b"state")
+    parent.write_memory(100, b"state")
     print(fork(parent)[0].read(100, 5))
     """
     assert _run(code) == "b'state'"
@@ -247,7 +247,7 @@ def test_lack_of_descriptors_is_an_error_of_one_guest() -> None:
     code = """
     engine = WasmEngine()
     parent = guest(engine)
-    parent.write(100, b"state")
+    parent.write_memory(100, b"state")
     kept = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
     try:
@@ -351,7 +351,7 @@ def _leaves_nothing(work: Callable[[], object]) -> bool:
 
 def test_hundreds_of_guests_leave_no_descriptors_or_mappings(make: Make) -> None:
     parent = make('(data (i32.const 0) "x") (func (export "aici_pre_process") (result i32) unreachable)')
-    parent.write(5000, b"state")
+    parent.write_memory(5000, b"state")
 
     def churn(rounds: int) -> None:
         for _ in range(rounds):
@@ -373,7 +373,7 @@ def test_hundreds_of_guests_leave_no_descriptors_or_mappings(make: Make) -> None
 
 def test_failed_forks_leave_no_descriptors_or_mappings(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = make()
-    parent.write(5000, b"state")
+    parent.write_memory(5000, b"state")
     fork(parent)[0].close()
     calls = 0
 

@@ -25,7 +25,7 @@ def reaper(engine: WasmEngine) -> Iterator[Reaper]:
     engine.reaper = None
     if reaper.pending_bytes:
         reaper.start()
-    reaper.stop()
+    reaper.end_thread()
 
 
 def filled(make: Make) -> Instance:
@@ -63,5 +63,5 @@ def test_small_guests_are_freed_at_once(make: Make, reaper: Reaper) -> None:
 def test_stop_frees_what_is_left(make: Make, reaper: Reaper) -> None:
     filled(make).close()
     reaper.start()
-    reaper.stop()
+    reaper.end_thread()
     assert reaper.pending_bytes == 0

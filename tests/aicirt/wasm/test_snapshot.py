@@ -45,14 +45,14 @@ def counter(request: pytest.FixtureRequest, make: Make, engine: WasmEngine) -> I
 def test_fork_inherits_the_state_and_then_changes_independently(counter: Instance) -> None:
     counter.call(Export.MID)
     counter.call(Export.PRE)
-    counter.write(100, b"parent")
+    counter.write_memory(100, b"parent")
     child = fork(counter)[0]
     assert child.read(100, 6) == b"parent" and child.read(5000, 7) == b"initial"
     assert child.call(Export.MID) == 2 and child.call(Export.MID) == 3
     assert counter.call(Export.MID) == 2
     assert child.call(Export.PRE) == counter.call(Export.PRE)
-    child.write(100, b"child!")
-    counter.write(40000, b"later")
+    child.write_memory(100, b"child!")
+    counter.write_memory(40000, b"later")
     assert counter.read(100, 6) == b"parent" and child.read(40000, 5) == bytes(5)
     child.close()
 
@@ -61,7 +61,7 @@ def test_changed_bytes_count_the_pages_that_differ(counter: Instance) -> None:
     scans = isinstance(counter.engine.changes, PageScanner)
     before = counter.changed_bytes()
     for page in range(0, 12, 2):
-        counter.write(page * PAGE, b"x")
+        counter.write_memory(page * PAGE, b"x")
     assert counter.changed_bytes() == before, "writes of the host count once the guest has run"
     counter.call(Export.MID)
     assert counter.changed_bytes() - before in range(5 * PAGE, 8 * PAGE)
@@ -112,9 +112,9 @@ def test_large_tables_count_in_instance_bytes(make: Make) -> None:
 def test_fork_bytes_predicts_the_memory_that_forks_take(make: Make) -> None:
     guest = make(COUNTER, mid=COUNT)
     guest.call(Export.INIT, 16)
-    guest.write(0, b"x" * (200 << 10))
+    guest.write_memory(0, b"x" * (200 << 10))
     assert fork_bytes(guest, 8) in range(8 * (200 << 10), 8 * (220 << 10)), "each child gets a copy"
-    guest.write(0, b"x" * (800 << 10))
+    guest.write_memory(0, b"x" * (800 << 10))
     nbytes = fork_bytes(guest, 8)
     assert nbytes in range(800 << 10, 820 << 10), "all children share a snapshot"
     children = fork(guest, 8)
@@ -124,12 +124,12 @@ def test_fork_bytes_predicts_the_memory_that_forks_take(make: Make) -> None:
 
 
 def test_forks_of_forks_of_a_snapshot_see_their_ancestors_state(counter: Instance) -> None:
-    counter.write(8192, b"base")
+    counter.write_memory(8192, b"base")
     snapshot = take_snapshot(counter)
-    counter.write(8192, b"gone")
+    counter.write_memory(8192, b"gone")
     guests = [start_from(snapshot)]
     for depth in range(5):
-        guests[-1].write(12288 + depth * PAGE, bytes([depth + 1]))
+        guests[-1].write_memory(12288 + depth * PAGE, bytes([depth + 1]))
         guests.append(fork(guests[-1])[0])
     assert all(g.read(8192, 4) == b"base" for g in guests)
     for depth, guest in enumerate(guests):
@@ -142,11 +142,11 @@ def test_forks_of_forks_of_a_snapshot_see_their_ancestors_state(counter: Instanc
 
 
 def test_data_that_was_zeroed_stays_zero(counter: Instance) -> None:
-    counter.write(5000, bytes(7))
+    counter.write_memory(5000, bytes(7))
     child, again = fork(counter)[0], start_from(take_snapshot(counter))
     assert child.read(5000, 7) == again.read(5000, 7) == bytes(7)
-    child.write(5000, b"x" * 7)
-    child.write(5000, bytes(7))
+    child.write_memory(5000, b"x" * 7)
+    child.write_memory(5000, bytes(7))
     grandchild = fork(child)[0]
     assert grandchild.read(5000, 7) == bytes(7)
     for guest in (child, again, grandchild):
@@ -155,7 +155,7 @@ def test_data_that_was_zeroed_stays_zero(counter: Instance) -> None:
 
 def test_growth_is_inherited(counter: Instance) -> None:
     counter.call(Export.INIT, 2)
-    counter.write(3 * 65536 - 4, b"last")
+    counter.write_memory(3 * 65536 - 4, b"last")
     child = fork(counter)[0]
     snapshot = take_snapshot(child)
     child.call(Export.INIT, 1)
@@ -164,7 +164,7 @@ def test_growth_is_inherited(counter: Instance) -> None:
     assert fork(child)[0].size == 4 * 65536
     assert fresh.read(3 * 65536 - 4, 4) == b"last"
     assert fresh.call(Export.INIT, 1) == 3
-    fresh.write(4 * 65536 - 4, b"more")
+    fresh.write_memory(4 * 65536 - 4, b"more")
 
 
 def test_traps_work_in_a_clone(counter: Instance) -> None:
@@ -177,12 +177,12 @@ def test_traps_work_in_a_clone(counter: Instance) -> None:
 
 
 def test_snapshot_does_not_change_when_its_guests_do(counter: Instance) -> None:
-    counter.write(0, b"A" * 65536)
+    counter.write_memory(0, b"A" * 65536)
     snapshot = take_snapshot(counter)
     assert snapshot.nbytes == 65536
-    counter.write(0, b"B" * 65536)
+    counter.write_memory(0, b"B" * 65536)
     one = start_from(snapshot)
-    one.write(0, b"C" * 65536)
+    one.write_memory(0, b"C" * 65536)
     counter.close()
     two = start_from(snapshot)
     assert two.read(0, 65536) == b"A" * 65536
@@ -192,7 +192,7 @@ def test_snapshot_does_not_change_when_its_guests_do(counter: Instance) -> None:
 
 
 def test_file_of_a_snapshot_is_sealed(counter: Instance) -> None:
-    counter.write(0, b"x")
+    counter.write_memory(0, b"x")
     image = take_snapshot(counter).image
     assert image is not None
     for change in (
@@ -214,8 +214,8 @@ def test_forking_a_much_changed_parent_gives_it_a_new_base(counter: Instance) ->
     assert counter.base_image is not None and child.base_image is counter.base_image
     assert counter.read(0, 1 << 20) == child.read(0, 1 << 20) == bytes(range(1, 129)) * 8192
     assert counter.engine.changes.changed(counter.base, counter.base + counter.size) == []
-    counter.write(700_000, b"parent")
-    child.write(700_000, b"child!")
+    counter.write_memory(700_000, b"parent")
+    child.write_memory(700_000, b"child!")
     grandchild = fork(child)[0]
     assert grandchild.base_image is counter.base_image
     assert (counter.read(700_000, 6), grandchild.read(700_000, 6)) == (b"parent", b"child!")
@@ -226,10 +226,10 @@ def test_forking_a_much_changed_parent_gives_it_a_new_base(counter: Instance) ->
 
 
 def test_many_children_at_once_are_independent(counter: Instance) -> None:
-    counter.write(100, b"same")
+    counter.write_memory(100, b"same")
     children = fork(counter, 5)
     for number, child in enumerate(children):
-        child.write(200, bytes([number]))
+        child.write_memory(200, bytes([number]))
         for _ in range(number):
             child.call(Export.MID)
     assert [c.call(Export.MID) for c in children] == [1, 2, 3, 4, 5]
@@ -278,7 +278,7 @@ def test_random_histories_give_the_same_memory_as_plain_copies(
         if what == "write":
             data = (b"%d," % number * length)[:length]
             if at + length <= len(model):
-                guest.write(at, data)
+                guest.write_memory(at, data)
                 model[at : at + length] = data
         elif what == "grow":
             guest.grow(1)

@@ -59,7 +59,7 @@ def base(make: Make, words: int) -> Snapshot:
     """Returns the snapshot of a guest with data of its own, memory that it has not used, and a vocabulary."""
     guest = make(BODY)
     guest.call(Export.INIT, OWN_PAGES - 1)
-    guest.write(DATA, b"from init")
+    guest.write_memory(DATA, b"from init")
     map_readonly(guest, words, len(WORDS))
     return take_snapshot(guest)
 
@@ -78,7 +78,7 @@ def test_next_guest_has_the_state_of_a_new_one(base: Snapshot) -> None:
     ended.owner, ended.clock_ns, ended.forks = object(), 7, 3
     assert ended.call(Export.PRE) == 6
     for address in (0, 5000, 3 * WASM_PAGE, DATA, OWN_PAGES * WASM_PAGE - 1, vocabulary.address + PAGE):
-        ended.write(address, b"x")
+        ended.write_memory(address, b"x")
     ended.close()
     assert ended.store == 0 and len(ended.view) == 0
     again = start_from(base)
@@ -104,13 +104,13 @@ def test_few_pages_are_copied_so_that_the_next_guest_can_change_them_without_fau
     assert base.image is not None
     first = (base.image.nbytes // PAGE - 2) * PAGE  # some pages of the image, and some after it
     for number in range(pages):
-        ended.write(first + number * PAGE, b"x")
+        ended.write_memory(first + number * PAGE, b"x")
     ended.close()
     again = start_from(base)
     assert contents(again) == contents(new)
     faults = page_faults()
     for number in range(pages):
-        again.write(first + number * PAGE, b"y")
+        again.write_memory(first + number * PAGE, b"y")
     assert (page_faults() - faults < pages / 2) == copied
     for guest in (new, again):
         guest.close()
@@ -141,7 +141,7 @@ def test_a_snapshot_of_a_spare_guest_has_no_pages_that_only_earlier_guests_used(
     for pages in (100, 1, 1):
         guest = start_from(base)
         for number in range(pages):
-            guest.write((OWN_PAGES - 8) * WASM_PAGE + number * PAGE, b"x")
+            guest.write_memory((OWN_PAGES - 8) * WASM_PAGE + number * PAGE, b"x")
         taken = take_snapshot(guest)
         sizes.append(taken.nbytes)
         again = start_from(taken)
@@ -157,7 +157,7 @@ def test_no_write_of_the_ended_guest_is_seen(base: Snapshot, writes: list[tuple[
     ended = start_from(base)
     before, store = contents(ended), ended.store
     for address, data in writes:
-        ended.write(address, data)
+        ended.write_memory(address, data)
     ended.close()
     again = start_from(base)
     assert again.store == store and contents(again) == before
@@ -179,7 +179,7 @@ def is_cancelled(guest: Instance) -> None:
 
 def changes_much(guest: Instance) -> None:
     for address in range(0, _MAX_CHANGED + 1, PAGE):
-        guest.write(address, b"x")
+        guest.write_memory(address, b"x")
 
 
 @pytest.mark.parametrize("do", [grows, traps, is_cancelled, changes_much])
@@ -192,7 +192,7 @@ def test_guest_that_cannot_have_this_state_again_is_freed(base: Snapshot, do: Ca
 
 def test_guest_with_a_mapping_or_a_base_of_its_own_is_freed(make: Make, words: int) -> None:
     guest = make(BODY)
-    guest.write(DATA % WASM_PAGE, b"x")
+    guest.write_memory(DATA % WASM_PAGE, b"x")
     base = take_snapshot(guest)
     mapped, forked = start_from(base), start_from(base)
     map_readonly(mapped, words, len(WORDS))
@@ -217,7 +217,7 @@ THROWS = """(tag $t (param i64))
 @pytest.mark.parametrize("module", [PASSIVE, THROWS])
 def test_guest_with_state_besides_memory_and_globals_is_freed(make: Make, module: str) -> None:
     guest = make(module)
-    guest.write(0, b"x")
+    guest.write_memory(0, b"x")
     base = take_snapshot(guest)
     for _ in range(2):
         ended = start_from(base)
@@ -228,7 +228,7 @@ def test_guest_with_state_besides_memory_and_globals_is_freed(make: Make, module
 
 def test_number_of_spare_guests_is_limited(base: Snapshot, make: Make) -> None:
     other = make(BODY)
-    other.write(0, b"x")
+    other.write_memory(0, b"x")
     second = take_snapshot(other)
     for snapshot in (base, second, second):
         guests = [start_from(snapshot) for _ in range(2)]
@@ -260,7 +260,7 @@ def state(make: Make, words: int) -> Callable[..., Snapshot]:
         guest.call(Export.INIT, more)
         for address, data in writes:
             if not OWN <= address % (OWN + VOCABULARY + WASM_PAGE) < OWN + VOCABULARY:
-                guest.write(address % (guest.size - len(data)), data)
+                guest.write_memory(address % (guest.size - len(data)), data)
         return take_snapshot(guest)
 
     return snapshot_of
@@ -291,7 +291,7 @@ def test_spare_guest_of_another_snapshot_gets_its_state(
     new, ended = start_from(wanted), start_from(other)
     store = ended.store
     for address, data in later:
-        ended.write(address % (ended.size - len(data)), data)
+        ended.write_memory(address % (ended.size - len(data)), data)
     ended.close()
     if forget:
         del other, ended
@@ -315,7 +315,7 @@ def test_spare_guest_of_another_program_vocabulary_or_size_is_not_used(
     os.write(fd, WORDS)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
     other = make(BODY)
-    other.write(0, b"x")
+    other.write_memory(0, b"x")
     kept = state([(0, b"x")], more=1)
     start_from(kept).close()
     for wanted in (

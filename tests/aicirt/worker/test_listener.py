@@ -56,7 +56,7 @@ def test_no_order_of_events_loses_a_message(kind: type[Listener], is_lossy: bool
                         listener.listen()
                         busy = True
                 if len(received) < 2:
-                    bell.wait(1)
+                    bell.wait_for_ring(1)
             assert received == [b"one", b"two"]
             finished.append(True)
             listener._go.release()
@@ -106,7 +106,7 @@ def test_hasten_makes_the_next_tick_come_sooner() -> None:
             return time.monotonic() - start < 0.9
 
         wait_until(comes_sooner)  # a busy machine may delay a tick, but not every one
-        fiber.cancel()
+        fiber.abandon_call()
 
 
 def test_ring_ends_the_slice_of_a_guest_without_a_tick() -> None:
@@ -116,7 +116,7 @@ def test_ring_ends_the_slice_of_a_guest_without_a_tick() -> None:
         stack.callback(bell.close)
         listener = Listener(bell, engine.interrupt_slice)
         listener.start()
-        stack.callback(listener.stop)
+        stack.callback(listener.end_thread)
         fiber = Fiber(guest, Export.PRE, limit_ms=60_000)
         with ticker:
             assert not fiber.poll()
@@ -129,7 +129,7 @@ def test_ring_ends_the_slice_of_a_guest_without_a_tick() -> None:
         assert not fiber.poll()
         assert time.monotonic() - start < PATIENCE / 2
         assert listener.dismiss()
-        fiber.cancel()
+        fiber.abandon_call()
 
 
 def test_dismiss_without_listen_returns_false() -> None:
@@ -142,8 +142,8 @@ def test_dismiss_without_listen_returns_false() -> None:
     assert listener.dismiss()
     assert not listener.dismiss() and not bell.rung
     bell.ring()
-    assert bell.wait(0), "the listener must not take the ring"
-    listener.stop()
+    assert bell.wait_for_ring(0), "the listener must not take the ring"
+    listener.end_thread()
     bell.close()
 
 
@@ -158,7 +158,7 @@ def test_stop_ends_the_thread_before_the_bell_is_closed(sent: bool) -> None:
     if sent:
         listener.listen()
         time.sleep(0.05)
-    listener.stop()
+    listener.end_thread()
     bell.close()
     assert not thread.is_alive()
 
@@ -170,7 +170,7 @@ def test_stop_ends_a_thread_that_has_just_begun_to_listen() -> None:
             listener = Listener(bell, lambda: None)
             listener.start()
             listener.listen()
-            listener.stop()
+            listener.end_thread()
             bell.close()
 
     stopping = threading.Thread(target=stop_at_once, daemon=True)

@@ -48,7 +48,7 @@ def test_log_bytes_equal_the_pending_output(parts: list[tuple[int, bytes]]) -> N
     waiting = [b""] * 3
     for number, data in parts:
         room = min(50 - sum(map(len, waiting)), 40 - len(waiting[number]))
-        logs[number].write(data)
+        logs[number].add_output(data)
         waiting[number] += data[:room]
         assert owner.log_bytes == sum(map(len, waiting))
     dropped = ["dropped" in log.take_text() for log in logs]
@@ -58,8 +58,8 @@ def test_log_bytes_equal_the_pending_output(parts: list[tuple[int, bytes]]) -> N
 def test_message_about_dropped_output_names_the_limit() -> None:
     owner = Owner("o", SETTINGS, Counter(), set())
     one, two = Log(40, owner), Log(40, owner)
-    one.write(b"x" * 41)
-    two.write(b"y" * 11)
+    one.add_output(b"x" * 41)
+    two.add_output(b"y" * 11)
     assert one.take_text().endswith("\n[1 byte of output dropped: over the limit of 40 per step]\n")
     assert two.take_text().endswith("over the limit of 50 for all waiting output of owner 'o']\n")
 
@@ -80,7 +80,7 @@ def test_short_pieces_of_a_log_take_the_memory_that_they_count_for() -> None:
     tracemalloc.start()
     try:
         for number in range(1 << 15):
-            log.write(bytes((number & 0xFF, 65)))
+            log.add_output(bytes((number & 0xFF, 65)))
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

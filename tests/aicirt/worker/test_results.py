@@ -50,7 +50,7 @@ def read(
     """Writes an aici_mid_result, cut off at the end of the memory, and reads it as the worker does."""
     data = struct.pack("<5I2f5I", size, verb, ROW_ALL, 0, 0, 0.0, 0.0, 0, 0, 0, 0, flags)
     data = data.ljust(MID_RESULT.size, b"\0")  # no options
-    seq.instance.write(address, data[: seq.instance.size - address])
+    seq.instance.write_memory(address, data[: seq.instance.size - address])
     result, seq.flags, _ = worker.client.writer.read_mid(seq.instance, address, seq.id, seq.length, None)
     return result
 
@@ -94,9 +94,9 @@ def read_mask(worker: LocalWorker, seq: Sequence, tokens: set[int]) -> bytes:
     """Writes a mask that allows some tokens and reads it as the worker does; returns the row."""
     words = worker.layout.mask_words
     bits = sum(1 << token for token in tokens).to_bytes(4 * words, "little")
-    seq.instance.write(131072, bits)
+    seq.instance.write_memory(131072, bits)
     data = struct.pack("<5I2f5I", NEW, SAMPLE, ROW_BITMASK, 131072, words, 0.0, 0.0, 0, 0, 0, 0, 0)
-    seq.instance.write(65536, data)
+    seq.instance.write_memory(65536, data)
     sample, _, _ = worker.client.writer.read_mid(seq.instance, 65536, seq.id, seq.length, None)
     assert isinstance(sample, Sample)
     return worker.row(sample)

@@ -67,7 +67,7 @@ TestVariables = VariablesModel.TestCase
 def test_log_keeps_the_beginning(parts: list[bytes]) -> None:
     log = Log(50)
     for part in parts:
-        log.write(part)
+        log.add_output(part)
     whole = b"".join(parts)
     assert log.waiting == bool(whole)
     text = log.take_text()

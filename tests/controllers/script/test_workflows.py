@@ -62,7 +62,7 @@ def engine() -> Iterator[LlamaEngine]:
         runtime = stack.enter_context(Runtime(daemon.socket_path, num_dense=16))
         model = stack.enter_context(LlamaModel(load_library(), default_gguf_path()))
         engine = stack.enter_context(LlamaEngine(model, runtime))
-        assert tools.wait(PATIENCE)
+        assert tools.wait_until_ready(PATIENCE)
         yield engine
 
 

@@ -215,7 +215,7 @@ class Pair:
         never = fiber._TimerSpec(1000, 0, 1000, 0)
         _Bell.pair = self
         reaper = Reaper()
-        self._undo.callback(reaper.stop)
+        self._undo.callback(reaper.end_thread)
         for target, name, value in (
             (local.engine, "reaper", reaper),
             (channel, "Doorbell", _Bell),

@@ -84,7 +84,7 @@ def test_unneeded_doorbell_rings_do_not_wake_the_client_later(player: Player) ->
     for _ in range(50):
         player.mid(seq, 5)
     (link,) = player.runtime._links.all
-    while link.bell.wait(0.1):
+    while link.bell.wait_for_ring(0.1):
         pass
     assert not link.bell.rung
 

@@ -62,7 +62,7 @@ class Caller:
     def tools(self, *mcp: str, **settings: Any) -> Iterator[ToolsProcess]:
         """Runs the tools process until the end of the block; returns once it has tried all servers."""
         with ToolsProcess(self.socket, ToolSettings(mcp, **settings)) as process:
-            assert process.wait(PATIENCE)
+            assert process.wait_until_ready(PATIENCE)
             yield process
 
 

@@ -209,7 +209,7 @@ def test_it_ends_with_its_parent(caller: Caller, notes: Path, number: signal.Sig
         "import sys, time\nfrom pathlib import Path\nfrom pyaici.tools.process import ToolsProcess\n"
         "from pyaici.tools.settings import ToolSettings\n"
         "process = ToolsProcess(Path(sys.argv[1]), ToolSettings((sys.argv[2],)))\n"
-        "process.wait()\nprint(process._process.pid, flush=True)\ntime.sleep(3600)"
+        "process.wait_until_ready()\nprint(process._process.pid, flush=True)\ntime.sleep(3600)"
     )
     command = [sys.executable, "-c", program, str(caller.socket), server("calc")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
@@ -229,7 +229,7 @@ def test_it_ends_with_aicirt_restarting(
     with caplog.at_level(logging.WARNING, "aicirt.tools"):
         with Daemon(workers=1) as daemon:
             process = ToolsProcess(daemon.socket_path, ToolSettings((server("calc"),)))
-            assert process.wait(PATIENCE)
+            assert process.wait_until_ready(PATIENCE)
         wait_until(lambda: process.tools == 0)
         process.close()
     assert "the tools process has ended" in caplog.text

@@ -423,7 +423,7 @@ class Controlled:
                 self.events.add("log", text)
             log.info("request %s: %s", self.request_id, text.rstrip("\n"))
 
-    def tell_variables(self, values: Mapping[bytes, bytes]) -> None:
+    def report_variables(self, values: Mapping[bytes, bytes]) -> None:
         """Adds variables that controllers of its request wrote to the events."""
         if self.events is not None and values:
             self.events.add("variables", variables_to_wire(values))
@@ -435,7 +435,7 @@ class Controlled:
             return self.prepared.exception()
         return self.error
 
-    def tell_tokens(self, outcome: Outcome, tokens: Sequence[int]) -> None:
+    def report_tokens(self, outcome: Outcome, tokens: Sequence[int]) -> None:
         """Adds the sampled and forced tokens to the events."""
         if self.events is not None:
             for at, (token, forced) in enumerate(zip(tokens, outcome.forced, strict=False)):
@@ -445,7 +445,7 @@ class Controlled:
                 else:
                     self.events.add("sampled", [token], count)
 
-    def tell_read_again(self, computed: int) -> None:
+    def report_read_again(self, computed: int) -> None:
         """Adds the tokens that are read again after a suspension. `computed`: those that the cache has."""
         again, self.computed = self.computed - computed, 0
         if self.events is not None and again > 0:

@@ -110,7 +110,7 @@ class ControllerDriver:
         """Ends the sleep in `give_way`. May be called from any thread."""
         self._connection.ring()
 
-    def hear(self, suspended: Iterable[Controlled]) -> None:
+    def collect_wakes(self, suspended: Iterable[Controlled]) -> None:
         """Notes which of these requests wait no longer, so that they can be asked again."""
         waiting = [one for one in suspended if one.answer is not None and one.answer.waits]
         for session in {one.session for one in waiting if one.session is not None and not one.session.lost}:
@@ -180,7 +180,7 @@ class ControllerDriver:
         )
         controlled.answer = MidResult(Verb.LATE)
 
-    def tell(self, controlled: Controlled, tokens: Sequence[int], backtrack: int, *, sampled: bool) -> None:
+    def report(self, controlled: Controlled, tokens: Sequence[int], backtrack: int, *, sampled: bool) -> None:
         """Sets the report of what happened to a request; `post` sends it."""
         if controlled.control is not None:
             controlled.report = controlled.measured.report(
@@ -232,7 +232,7 @@ class ControllerDriver:
                     controlled.print(text)
             for control, values in result.variables.items():
                 if (controlled := self._by_control.get(control)) is not None:
-                    controlled.tell_variables(values)
+                    controlled.report_variables(values)
 
     def _take_copies(self) -> None:
         """Begins the sequences of requests whose copies have been made; the others are late."""
@@ -337,7 +337,7 @@ class ControllerDriver:
                 else:
                     result = step.wait(patient=False)
                     controlled.print(result.logs.get(control, ""))
-                    controlled.tell_variables(result.variables.get(control, {}))
+                    controlled.report_variables(result.variables.get(control, {}))
             runtime.free([control])
         except AiciError as error:
             self._fail(session, error)

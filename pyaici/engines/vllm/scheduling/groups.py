@@ -174,7 +174,7 @@ class Groups:
             self._born.append((request, birth.tokens[child.prompt_length :]))
         begun(child, request)
 
-    def tell(self, outputs: Any, end: Callable[[Any], None], drop: Callable[[Controlled], None]) -> None:
+    def add_begun(self, outputs: Any, end: Callable[[Any], None], drop: Callable[[Controlled], None]) -> None:
         """Adds outputs with the first tokens of new sequences. Calls `end` for each unused request.
 
         Calls `drop` for each child that will have no request.

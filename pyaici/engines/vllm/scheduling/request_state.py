@@ -416,10 +416,10 @@ def give_reasons(outputs: Any, reasons: dict[str, str]) -> None:
                 carry_error(output, why, of_runtime=why.startswith(OF_RUNTIME))
 
 
-def add_events(outputs: Any, telling: dict[str, tuple[Any, Events]]) -> None:
+def add_events(outputs: Any, reporting: dict[str, tuple[Any, Events]]) -> None:
     """Adds events to the requests' newest outputs, and forgets requests that have ended."""
     last = {output.request_id: output for group in outputs.values() for output in group.outputs}
-    for request_id, (request, events) in list(telling.items()):
+    for request_id, (request, events) in list(reporting.items()):
         if new := events.take_events():
             output = last.get(request_id)
             if output is None and not request.is_finished():
@@ -429,7 +429,7 @@ def add_events(outputs: Any, telling: dict[str, tuple[Any, Events]]) -> None:
             if output is not None:
                 output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: new}
         if request.is_finished():
-            del telling[request_id]
+            del reporting[request_id]
 
 
 def _certain(request: Any, tokens: list[int]) -> LogprobsLists | None:

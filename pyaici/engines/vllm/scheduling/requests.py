@@ -88,7 +88,7 @@ class ControlledRequests:
         #: output that is held back, by request id
         self._held: dict[str, Held] = {}
         #: requests whose clients asked for events, by request id
-        self._telling: dict[str, tuple[Any, Events]] = {}
+        self._reporting: dict[str, tuple[Any, Events]] = {}
         #: reasons of failed requests for which vLLM has sent no output yet, by request id
         self._failed: dict[str, str] = {}
         #: requests that skip steps, by request id
@@ -182,7 +182,7 @@ class ControlledRequests:
             request = self._scheduler.requests[new.req_id]
             send_output(new, request)
             self._kept.forget(new.req_id)
-            controlled.tell_read_again(new.num_computed_tokens)
+            controlled.report_read_again(new.num_computed_tokens)
             if controlled.thinking and not request.num_output_tokens:
                 controlled.thinking = thinks(self._scheduler.structured_output_manager, request)
             if controlled.control is None and controlled.error is None and not controlled.thinking:
@@ -291,7 +291,7 @@ class ControlledRequests:
         if controlled.held is not None:
             self._held[request.request_id] = controlled.held
         if controlled.events is not None:
-            self._telling[request.request_id] = (request, controlled.events)
+            self._reporting[request.request_id] = (request, controlled.events)
 
     @functools.cached_property
     def _rows_refusal(self) -> str | None:
@@ -328,7 +328,7 @@ class ControlledRequests:
 
         `end_step` carries out the rest of the outcome.
         """
-        controlled.tell_tokens(outcome, tokens)
+        controlled.report_tokens(outcome, tokens)
         # a client with events also gets the output for the last token, see `ControllerDriver.finish_request`
         shown = len(tokens) if stopped and controlled.events is not None else len(tokens) - 1
         for behind, text in outcome.logs:
@@ -353,7 +353,7 @@ class ControlledRequests:
             self.driver.post()
             if self.suspended and nothing_ran:
                 self.collect_answers()  # there is no pass that the controllers could work beside
-        self.groups.tell(
+        self.groups.add_begun(
             outputs,
             lambda spare: self._end_request(spare, RequestStatus.FINISHED_STOPPED, UNUSED, outputs),
             self._drop_child,
@@ -362,8 +362,8 @@ class ControlledRequests:
             keep_back(outputs, self._held)
         if self._failed:
             give_reasons(outputs, self._failed)
-        if self._telling:
-            add_events(outputs, self._telling)
+        if self._reporting:
+            add_events(outputs, self._reporting)
 
     def _follow(
         self,
@@ -389,7 +389,7 @@ class ControlledRequests:
             if controlled.events is not None and not outcome.late:
                 controlled.events.add("suspended")
         if not outcome.moves:
-            driver.tell(controlled, news, 0, sampled=len(news) == 1 and not outcome.forced[-1])
+            driver.report(controlled, news, 0, sampled=len(news) == 1 and not outcome.forced[-1])
             return
         if outcome.backtrack and controlled.held is not None and tokens:  # tokens once sent cannot be removed
             keep_back(outputs, {request.request_id: controlled.held})
@@ -413,7 +413,7 @@ class ControlledRequests:
         self._kept.watch()
         move(self._scheduler, request, outcome.backtrack, append)
         sampled = len(news) == 1 and not append and not outcome.backtrack and not outcome.forced[-1]
-        driver.tell(controlled, news + append, outcome.backtrack, sampled=sampled)
+        driver.report(controlled, news + append, outcome.backtrack, sampled=sampled)
         if append:
             add_tokens(outputs, request, append)
             if controlled.events is not None:
@@ -437,7 +437,7 @@ class ControlledRequests:
 
         Those that wait for something are asked when they have been woken.
         """
-        driver.hear(self.suspended.values())
+        driver.collect_wakes(self.suspended.values())
         for controlled in list(self.suspended.values()):
             request = self._scheduler.requests[controlled.request_id]
             if controlled.control is None:  # it is being placed again
@@ -453,7 +453,7 @@ class ControlledRequests:
                 continue
             if answer.verb in (Verb.SUSPEND, Verb.LATE):
                 controlled.answer = None
-                driver.tell(controlled, [], 0, sampled=False)
+                driver.report(controlled, [], 0, sampled=False)
             elif answer.verb == Verb.STOP:
                 self._end_request(request, RequestStatus.FINISHED_STOPPED, "controller", outputs)
             elif answer.verb == Verb.ERROR:
@@ -473,7 +473,7 @@ class ControlledRequests:
             idle = controlled.report is None and not controlled.copying
             if idle and uses_nothing(self._scheduler.requests[request_id]):
                 controlled.answer = None
-                driver.tell(controlled, [], 0, sampled=False)
+                driver.report(controlled, [], 0, sampled=False)
 
     # -- ending ---------------------------------------------------------------------------------
 
@@ -501,7 +501,7 @@ class ControlledRequests:
         ended = driver.finish_request(request.request_id, last, sampled=sampled)
         if request.status == RequestStatus.FINISHED_ABORTED:
             self._held.pop(request.request_id, None)
-            self._telling.pop(request.request_id, None)
+            self._reporting.pop(request.request_id, None)
         elif ended is not None and ended.failure is not None:
             why = failure_reason(ended.call.controller, ended.failure)
             log.warning("request %s: %s", request.request_id, why)

@@ -145,7 +145,7 @@ def test_requests_of_vllms_own_users_use_the_operators_tools(llm: Any, daemon: D
     source = main('await force(str(await call("calc.add", a=2, b=3)))')
     script = {"language": "python", "source": source}
     with ToolsProcess(daemon.socket_path, ToolSettings((setting("calc"),))) as tools:
-        assert tools.wait(PATIENCE)
+        assert tools.wait_until_ready(PATIENCE)
         parameters = SamplingParams(max_tokens=40, extra_args={"aici_script": script, "aici_calls": True})
         (answer,) = llm.generate({"prompt_token_ids": PROMPT}, parameters, use_tqdm=False)
     assert answer.outputs[0].text == "{'result': 5}"
