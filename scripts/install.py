@@ -379,8 +379,9 @@ def run(
                 output.append(line)
             process.wait()
         except BaseException:
-            # with its own children: venv runs pip
-            os.killpg(process.pid, signal.SIGTERM)
+            # with its own children: venv runs pip. Once it has been waited for, its number may be another's
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
             raise
     if process.returncode:
         raise failure(what, "\n".join(line for line in output if line))

@@ -299,6 +299,20 @@ def test_signal_ends_pip_and_its_children(place: Place) -> None:
     assert left_behind(members) == []
 
 
+def test_interrupt_after_the_end_of_pip_signals_no_other_process(
+    installer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(process: subprocess.Popen[str]) -> int:
+        monkeypatch.undo()
+        process.wait()
+        monkeypatch.setattr(installer.os, "killpg", lambda *arguments: pytest.fail("it has been waited for"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait)
+    with pytest.raises(KeyboardInterrupt):
+        installer.run([sys.executable, "-c", ""], "installing")
+
+
 def test_ziglang_is_installed_without_files_for_other_systems(place: Place) -> None:
     old = place.site / "ziglang-0.dist-info"
     old.mkdir()

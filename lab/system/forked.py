@@ -121,9 +121,9 @@ class Forked:
             return None
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal, unless the program has ended."""
+        """Sends a signal, unless the program has ended. The parent does, since it knows what has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            _parent().send(json.dumps({"pid": self.pid, "signal": number}).encode())
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -178,6 +178,10 @@ def _serve(control: socket.socket) -> str | None:
                 os.kill(pid, signal.SIGTERM)
             return None
         request = json.loads(message)
+        if "signal" in request:
+            if request["pid"] in statuses:
+                os.kill(request["pid"], request["signal"])
+            continue
         for name in request["imports"]:
             importlib.import_module(name)
         assert threading.active_count() == 1

@@ -166,7 +166,7 @@ def test_sigterm_lets_running_requests_end(tmp_path: Path) -> None:
 
 
 def test_requests_longer_than_the_drain_time_get_an_error(tmp_path: Path) -> None:
-    long = {"prompt": "Once upon a time", "max_tokens": 4000}
+    long = {"prompt": "Once upon a time", "max_tokens": 4000, "ignore_eos": True}
     found: dict[str, Any] = {}
     with Serving(tmp_path / "log", "--drain-s", "1", "--max-streams", "3") as server:
 
@@ -190,7 +190,8 @@ def test_requests_longer_than_the_drain_time_get_an_error(tmp_path: Path) -> Non
         while sum(value for name, value in server.metrics().items() if "aici_live_requests{" in name) < 3:
             time.sleep(0.05)
         threads[3].start()
-        time.sleep(0.5)
+        while not server.metrics()["aici_waiting_requests"]:
+            time.sleep(0.05)
         assert server.stop(signal.SIGTERM) == 128 + signal.SIGTERM
         for thread in threads:
             thread.join()
@@ -208,7 +209,9 @@ def test_requests_longer_than_the_drain_time_get_an_error(tmp_path: Path) -> Non
 def test_ctrl_c_stops_the_server_soon_without_drain_time(tmp_path: Path) -> None:
     with Serving(tmp_path / "log", "--drain-s", "0") as server:
         with server.client() as client:
-            with client.stream("POST", "/v1/run", json={"prompt": "Once", "max_tokens": 4000}) as answer:
+            with client.stream(
+                "POST", "/v1/run", json={"prompt": "Once", "max_tokens": 4000, "ignore_eos": True}
+            ) as answer:
                 events = read_events(answer)
                 next(events)
                 server.stop(signal.SIGINT)
@@ -218,7 +221,7 @@ def test_ctrl_c_stops_the_server_soon_without_drain_time(tmp_path: Path) -> None
 
 def test_second_ctrl_c_ends_streams_with_an_error_event(tmp_path: Path) -> None:
     """Clients that never read are disconnected."""
-    long = {"prompt": "Once upon a time", "max_tokens": 4000, "stream": True}
+    long = {"prompt": "Once upon a time", "max_tokens": 4000, "ignore_eos": True, "stream": True}
     body = json.dumps(long).encode()
     head = "POST /v1/run HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     with Serving(tmp_path / "log", "--drain-s", "600") as server, server.client() as client:
