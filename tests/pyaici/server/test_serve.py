@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 
 from aicirt.contract.errors import AiciError
 from lab.system.forked import SERVER, run_forked
-from lab.system.waiting import PATIENCE
+from lab.system.waiting import PATIENCE, wait_until
 from pyaici.server import serve
 from pyaici.server.settings import ServerSettings, read_settings
 from tests.pyaici.server.serving import Serving, read_events
@@ -187,11 +186,11 @@ def test_requests_longer_than_the_drain_time_get_an_error(tmp_path: Path) -> Non
         threads = [threading.Thread(target=ask, args=pair) for pair in requests]
         for thread in threads[:3]:
             thread.start()
-        while sum(value for name, value in server.metrics().items() if "aici_live_requests{" in name) < 3:
-            time.sleep(0.05)
+        wait_until(
+            lambda: sum(n for name, n in server.metrics().items() if "aici_live_requests{" in name) >= 3
+        )
         threads[3].start()
-        while not server.metrics()["aici_waiting_requests"]:
-            time.sleep(0.05)
+        wait_until(lambda: server.metrics()["aici_waiting_requests"] > 0)
         assert server.stop(signal.SIGTERM) == 128 + signal.SIGTERM
         for thread in threads:
             thread.join()
